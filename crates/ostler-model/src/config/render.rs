@@ -1,0 +1,217 @@
+//! A configuration as text: the inverse of [`parse`](super::parse).
+
+use std::fmt::Write as _;
+
+use toml::Value;
+
+use super::Config;
+use super::read::{write_duration, write_size};
+use crate::{
+    ActMode, Class, ExitPolicy, ForeignPolicy, GuestMatch, GuestRule, PartitionIntent,
+    PartitionPolicy, QueueCount,
+};
+
+/// Writes a configuration as TOML, every key spelt out. What it writes reads as the same configuration.
+pub fn render(config: &Config) -> String {
+    let mut out = Lines(String::new());
+    let intent = &config.intent;
+    out.section("[steward]");
+    out.text("period", &write_duration(intent.period));
+    out.text(
+        "mode",
+        match intent.act.mode {
+            ActMode::Observe => "observe",
+            ActMode::Act => "act",
+        },
+    );
+    out.text(
+        "on_exit",
+        match intent.act.on_exit {
+            ExitPolicy::Keep => "keep",
+            ExitPolicy::Restore => "restore",
+        },
+    );
+    out.text(
+        "foreign",
+        match intent.act.foreign {
+            ForeignPolicy::Respect => "respect",
+            ForeignPolicy::Reown => "reown",
+        },
+    );
+    out.text("default_class", class(intent.default_class));
+
+    out.section("[cores]");
+    if let Some(managed) = intent.cores.managed {
+        out.text(
+            "managed",
+            &managed.difference(&intent.cores.reserved).to_string(),
+        );
+    }
+    out.text("reserved", &intent.cores.reserved.to_string());
+
+    partition(&mut out, &intent.partition);
+    for rule in &intent.guests {
+        guest(&mut out, rule);
+    }
+
+    out.section("[network]");
+    out.list("nics", intent.nics.iter().map(|nic| quoted(nic)));
+
+    let daemon = &config.daemon;
+    out.section("[discovery]");
+    out.list("qmp", daemon.discovery.qmp.iter().map(|path| quoted(path)));
+    if let Some(uri) = &daemon.discovery.libvirt {
+        out.text("libvirt", uri);
+    }
+
+    out.section("[agent]");
+    out.bare("enabled", daemon.agent.enabled);
+    out.bare("port", daemon.agent.port);
+
+    out.section("[api]");
+    out.text("socket", &daemon.api.socket);
+    if let Some(group) = &daemon.api.group {
+        out.text("group", group);
+    }
+    out.list("uids", daemon.api.uids.iter().map(u32::to_string));
+
+    out.section("[metrics]");
+    out.bare("enabled", daemon.api.metrics);
+
+    out.section("[record]");
+    out.bare("enabled", daemon.record.enabled);
+    out.text("path", &daemon.record.path);
+    out.text("max_size", &write_size(daemon.record.max_size));
+    out.text("max_age", &write_duration(daemon.record.max_age));
+
+    out.section("[journal]");
+    out.text("path", &daemon.journal.path);
+    out.0
+}
+
+fn partition(out: &mut Lines, partition: &PartitionIntent) {
+    out.section("[partition]");
+    let queues = |out: &mut Lines, queues| {
+        out.text(
+            "queues",
+            match queues {
+                QueueCount::One => "one",
+                QueueCount::Max => "max",
+            },
+        );
+    };
+    match partition.policy {
+        PartitionPolicy::Performance => out.text("policy", "performance"),
+        PartitionPolicy::Energy => out.text("policy", "energy"),
+        PartitionPolicy::Resource => out.text("policy", "resource"),
+        PartitionPolicy::CoreNap => out.text("policy", "corenap"),
+        PartitionPolicy::TimeSharing { queues: count } => {
+            out.text("policy", "time-sharing");
+            queues(out, count);
+        }
+        PartitionPolicy::Demeter { queues: count } => {
+            out.text("policy", "demeter");
+            queues(out, count);
+        }
+        PartitionPolicy::Static { vcpu, nq } => {
+            out.text("policy", "static");
+            out.bare("vcpu", vcpu);
+            out.bare("nq", nq);
+        }
+    }
+    let thresholds = partition.thresholds;
+    out.bare(
+        "thresholds",
+        format!(
+            "{{ vcpu = {:?}, nq = {:?} }}",
+            thresholds.vcpu, thresholds.nq
+        ),
+    );
+    out.number("margin", partition.margin);
+    out.text("hold", &write_duration(partition.hold));
+    out.section("[partition.exploration]");
+    out.bare("enabled", partition.exploration.is_some());
+    if let Some(exploration) = partition.exploration {
+        out.bare("samples", exploration.samples);
+        out.number("allow_violation", exploration.allow_violation);
+        out.number("weight", exploration.weight);
+        out.number("reward", exploration.reward);
+    }
+}
+
+fn guest(out: &mut Lines, rule: &GuestRule) {
+    out.section("[[guest]]");
+    match &rule.matches {
+        GuestMatch::Name(name) => out.text("name", name),
+        GuestMatch::Uuid(uuid) => out.text("uuid", uuid),
+        GuestMatch::Metadata { key, value } => out.bare(
+            "metadata",
+            // A quoted key may hold anything; TOML's strings and quoted keys are written alike.
+            format!("{{ {} = {} }}", quoted(key), quoted(value)),
+        ),
+    }
+    out.text("class", class(rule.class));
+    if let Some(slo) = rule.slo {
+        out.text("slo", &write_duration(slo));
+    }
+}
+
+fn class(class: Class) -> &'static str {
+    match class {
+        Class::LatencyCritical => "latency-critical",
+        Class::BestEffort => "best-effort",
+        Class::Unmanaged => "unmanaged",
+    }
+}
+
+/// A basic string on one line, whatever is in it.
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => {
+                let _ = write!(out, "\\u{:04X}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    debug_assert!(matches!(
+        toml::from_str::<toml::Table>(&format!("x = {out}")).ok().and_then(|t| t.get("x").cloned()),
+        Some(Value::String(read)) if read == text
+    ));
+    out
+}
+
+/// The text as it grows. Writing to a `String` can't fail.
+struct Lines(String);
+
+impl Lines {
+    fn section(&mut self, header: &str) {
+        if !self.0.is_empty() {
+            self.0.push('\n');
+        }
+        self.0.push_str(header);
+        self.0.push('\n');
+    }
+
+    fn bare(&mut self, key: &str, value: impl std::fmt::Display) {
+        let _ = writeln!(self.0, "{key} = {value}");
+    }
+
+    fn text(&mut self, key: &str, value: &str) {
+        self.bare(key, quoted(value));
+    }
+
+    fn number(&mut self, key: &str, value: f64) {
+        self.bare(key, format_args!("{value:?}"));
+    }
+
+    fn list(&mut self, key: &str, items: impl Iterator<Item = String>) {
+        self.bare(
+            key,
+            format_args!("[{}]", items.collect::<Vec<_>>().join(", ")),
+        );
+    }
+}

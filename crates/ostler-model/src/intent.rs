@@ -1,0 +1,286 @@
+//! What the operator wants. Text becomes an [`Intent`] in `config`, where every key is checked.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Class, CpuSet, GuestView, Nanos, Thresholds};
+
+/// What the operator wants of the steward.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Intent {
+    /// How often to sense and decide. 100 ms unless told (vSPACE section 5.1).
+    pub period: Nanos,
+    /// Which cores are the steward's.
+    pub cores: CoreIntent,
+    /// The partition layer.
+    pub partition: PartitionIntent,
+    /// Guests' classes and objectives; the first rule that matches wins.
+    pub guests: Vec<GuestRule>,
+    /// The class of a guest that no rule matches.
+    pub default_class: Class,
+    /// Physical NICs whose queues and interrupts are the steward's.
+    pub nics: Vec<String>,
+    /// How plans are carried out.
+    pub act: ActIntent,
+}
+
+/// Which cores are the steward's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CoreIntent {
+    /// Cores to manage; `None` is all that are online.
+    pub managed: Option<CpuSet>,
+    /// Cores among them to leave to the host.
+    pub reserved: CpuSet,
+}
+
+/// How the partition layer divides the cores.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PartitionIntent {
+    /// Which policy.
+    pub policy: PartitionPolicy,
+    /// Thresholds to begin with.
+    pub thresholds: Thresholds,
+    /// How much demand is overstated before a group shrinks. 1.1 (vSPACE section 5.1).
+    pub margin: f64,
+    /// How long a group keeps the cores that its demand asked for at its peak: it grows at once, and shrinks when its demand has been
+    /// lower for so long. Zero follows each period's demand both ways, as the paper does (`docs/decisions/0005`).
+    pub hold: Nanos,
+    /// Threshold exploration; `None` keeps the thresholds as they are.
+    pub exploration: Option<Exploration>,
+}
+
+/// The policy that divides the cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PartitionPolicy {
+    /// vSPACE-P: all cores, in proportion to demand.
+    Performance,
+    /// vSPACE-E: as few cores as demand asks for.
+    Energy,
+    /// vSPACE-R: as E, and idle cores go to best-effort guests.
+    Resource,
+    /// Baseline: everything floats over all cores, with so many network queues.
+    TimeSharing {
+        /// Queues of the pNIC and of each vNIC.
+        queues: QueueCount,
+    },
+    /// Baseline: a fixed isolation.
+    Static {
+        /// Cores for vCPUs.
+        vcpu: u32,
+        /// Cores for network queues.
+        nq: u32,
+    },
+    /// Baseline in the manner of CoreNap: as many cores as demand asks for, shared by vCPUs and queues.
+    CoreNap,
+    /// Baseline in the manner of Demeter: cores for vCPUs by their run time alone, queues float, the rest to best-effort guests.
+    Demeter {
+        /// Queues of the pNIC and of each vNIC.
+        queues: QueueCount,
+    },
+}
+
+/// A number of queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum QueueCount {
+    /// A single queue.
+    One,
+    /// As many as the device has.
+    Max,
+}
+
+/// Threshold exploration (vSPACE Algorithm 3).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Exploration {
+    /// Samples between explorations. 1000 (100 s).
+    pub samples: u32,
+    /// The share of samples that may violate the objective.
+    pub allow_violation: f64,
+    /// The weight of the new thresholds against the old. 0.7.
+    pub weight: f64,
+    /// What thresholds are multiplied by after no violation at all. 1.03.
+    pub reward: f64,
+}
+
+/// A rule that gives guests their class.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestRule {
+    /// Which guests.
+    pub matches: GuestMatch,
+    /// Their class.
+    pub class: Class,
+    /// P95 of request-response times that must not be exceeded; latency-critical guests have one.
+    pub slo: Option<Nanos>,
+}
+
+/// Which guests a rule is about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GuestMatch {
+    /// By name, where `*` stands for any text.
+    Name(String),
+    /// By UUID, letter case apart.
+    Uuid(String),
+    /// By a libvirt metadata label.
+    Metadata {
+        /// The label's key.
+        key: String,
+        /// Its value.
+        value: String,
+    },
+}
+
+/// How plans are carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActIntent {
+    /// Whether anything is written.
+    pub mode: ActMode,
+    /// What happens to our writes when the steward ends.
+    pub on_exit: ExitPolicy,
+    /// What happens when someone else changes a value that we set.
+    pub foreign: ForeignPolicy,
+}
+
+/// Whether anything is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ActMode {
+    /// Sense, decide and record only.
+    Observe,
+    /// Write too.
+    Act,
+}
+
+/// What happens to our writes when the steward ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExitPolicy {
+    /// They stay; `ostler undo` takes them back.
+    Keep,
+    /// They are taken back.
+    Restore,
+}
+
+/// What happens when someone else changes a value that we set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ForeignPolicy {
+    /// Leave that value to them from then on, and say so.
+    Respect,
+    /// Set it again, and say so.
+    Reown,
+}
+
+impl Default for Intent {
+    fn default() -> Intent {
+        Intent {
+            period: Nanos::from_millis(100),
+            cores: CoreIntent::default(),
+            partition: PartitionIntent::default(),
+            guests: Vec::new(),
+            default_class: Class::Unmanaged,
+            nics: Vec::new(),
+            act: ActIntent::default(),
+        }
+    }
+}
+
+impl Default for PartitionIntent {
+    fn default() -> PartitionIntent {
+        PartitionIntent {
+            policy: PartitionPolicy::Energy,
+            thresholds: Thresholds::default(),
+            margin: 1.1,
+            hold: Nanos::from_secs(1),
+            exploration: Some(Exploration::default()),
+        }
+    }
+}
+
+impl Default for Exploration {
+    fn default() -> Exploration {
+        Exploration {
+            samples: 1000,
+            allow_violation: 0.01,
+            weight: 0.7,
+            reward: 1.03,
+        }
+    }
+}
+
+impl Default for ActIntent {
+    fn default() -> ActIntent {
+        ActIntent {
+            mode: ActMode::Observe,
+            on_exit: ExitPolicy::Restore,
+            foreign: ForeignPolicy::Respect,
+        }
+    }
+}
+
+impl GuestMatch {
+    /// Whether the rule is about this guest.
+    pub fn matches(&self, guest: &GuestView) -> bool {
+        match self {
+            GuestMatch::Name(pattern) => glob(pattern, &guest.name),
+            GuestMatch::Uuid(uuid) => guest
+                .uuid
+                .as_deref()
+                .is_some_and(|have| have.eq_ignore_ascii_case(uuid)),
+            GuestMatch::Metadata { key, value } => {
+                guest.metadata.iter().any(|(k, v)| k == key && v == value)
+            }
+        }
+    }
+}
+
+impl Intent {
+    /// A guest's class and objective: those of the first rule that matches, else the default class without one.
+    pub fn classify(&self, guest: &GuestView) -> (Class, Option<Nanos>) {
+        self.guests
+            .iter()
+            .find(|rule| rule.matches.matches(guest))
+            .map_or((self.default_class, None), |rule| (rule.class, rule.slo))
+    }
+}
+
+/// `*` stands for any text; everything else for itself. Linear in the product of the lengths at the worst.
+fn glob(pattern: &str, text: &str) -> bool {
+    let Some((first, mut pattern)) = pattern.split_once('*') else {
+        return pattern == text;
+    };
+    let Some(mut rest) = text.strip_prefix(first) else {
+        return false;
+    };
+    while let Some((part, more)) = pattern.split_once('*') {
+        let Some(at) = rest.find(part) else {
+            return false;
+        };
+        rest = &rest[at + part.len()..];
+        pattern = more;
+    }
+    rest.ends_with(pattern)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::glob;
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        for (pattern, text, want) in [
+            ("web", "web", true),
+            ("web", "web1", false),
+            ("web*", "web1", true),
+            ("*web", "aweb", true),
+            ("a*b*c", "a-b-b-c", true),
+            ("a*b*c", "a-c-b", false),
+            ("*", "", true),
+            ("a*a", "a", false),
+            ("", "", true),
+            ("", "x", false),
+        ] {
+            assert_eq!(glob(pattern, text), want, "{pattern} against {text}");
+        }
+    }
+}

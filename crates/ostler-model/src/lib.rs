@@ -1,0 +1,39 @@
+//! The nouns of ostler: what a host is, what was seen on it, what its operator wants, and what was decided.
+//!
+//! Every other room speaks in these types. Nothing here does IO, reads a clock or makes a choice; this crate
+//! depends on no other room (`ARCHITECTURE.md`).
+//!
+//! The data flows one way: [`Facts`] and a [`Snapshot`] are sensed, an [`Intent`] is configured, `decide()` turns them
+//! and the previous [`State`] into a [`Plan`] with its [`Reason`]s, and acting on the plan yields an [`Outcome`]. All of
+//! them are plain immutable values that serialise, so that a recorded run can be replayed.
+
+pub mod config;
+mod cpuset;
+mod facts;
+mod guest;
+mod intent;
+mod outcome;
+mod plan;
+mod reason;
+mod snapshot;
+mod state;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod units;
+
+pub use cpuset::{CpuSet, CpuSetIter, MAX_CPUS, ParseCpuSetError};
+pub use facts::{Capability, Cpu, Facts, NicFacts, Topology};
+pub use guest::{Class, GuestId};
+pub use intent::{
+    ActIntent, ActMode, CoreIntent, ExitPolicy, Exploration, ForeignPolicy, GuestMatch, GuestRule,
+    Intent, PartitionIntent, PartitionPolicy, QueueCount,
+};
+pub use outcome::{Failure, ForeignChange, ForeignHandling, Outcome};
+pub use plan::{Group, Groups, GuestPlan, IrqPlan, NicPlan, Plan, RunState};
+pub use reason::{Alternative, ByThreads, Layer, Reason, Unmeasured};
+pub use snapshot::{
+    AgentHealth, AgentState, AgentView, CpuUsage, GuestSource, GuestView, HostCounters, IrqView,
+    LatencyView, NicView, Snapshot, TapView, ThreadUsage, VcpuView, VhostView,
+};
+pub use state::{PartitionState, Peak, Sample, State, Thresholds};
+pub use units::{Bytes, CpuId, IrqId, Nanos, NodeId, Pid, Tid};

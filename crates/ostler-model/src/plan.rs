@@ -1,0 +1,147 @@
+//! What was decided: an immutable value with a generation and a parent. Acting on it makes no choices.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Class, CpuId, CpuSet, GuestId, IrqId, Nanos};
+
+/// A decision for the whole host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Counts up by one for each decision.
+    pub generation: u64,
+    /// The generation it followed.
+    pub parent: Option<u64>,
+    /// When it was decided: the time of the snapshot it rests on.
+    pub at: Nanos,
+    /// How the cores are divided.
+    pub groups: Groups,
+    /// What each managed guest is given, in order of [`GuestId`].
+    pub guests: Vec<GuestPlan>,
+    /// What each managed NIC is given, by name.
+    pub nics: Vec<NicPlan>,
+}
+
+/// The ledger of cores: each managed core is in exactly one of `vcpu`, `nq`, `best_effort` and `idle`, unless the policy shares
+/// them by design ([`Groups::shared`]); an idle core is in no other group even then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Groups {
+    /// For vCPUs of latency-critical guests.
+    pub vcpu: CpuSet,
+    /// For network queues: interrupts, softirqs and vhost workers.
+    pub nq: CpuSet,
+    /// For best-effort guests.
+    pub best_effort: CpuSet,
+    /// For nobody: left to sleep.
+    pub idle: CpuSet,
+    /// Managed cores kept for the host itself.
+    pub reserved: CpuSet,
+    /// Whether queues share cores with others (the time-sharing baselines); then `nq` overlaps `vcpu`, and `best_effort` too
+    /// where queues float over everything.
+    pub shared: bool,
+}
+
+/// A group of cores, for messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Group {
+    /// [`Groups::vcpu`].
+    Vcpu,
+    /// [`Groups::nq`].
+    Nq,
+    /// [`Groups::best_effort`].
+    BestEffort,
+    /// [`Groups::idle`].
+    Idle,
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Group::Vcpu => "vCPU",
+            Group::Nq => "NQ",
+            Group::BestEffort => "best-effort",
+            Group::Idle => "idle",
+        })
+    }
+}
+
+/// What a guest is given. A suspended guest's CPU sets are empty: they stay as they are until it runs again, and are set
+/// before it is thawed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestPlan {
+    /// Which guest.
+    pub guest: GuestId,
+    /// Its class, as the intent had it.
+    pub class: Class,
+    /// Whether it runs.
+    pub run: RunState,
+    /// Where its vCPU threads may run.
+    pub vcpu_cpus: CpuSet,
+    /// One core per vCPU, in order of index, all within `vcpu_cpus`; empty when they float.
+    pub vcpu_pins: Vec<CpuId>,
+    /// Where its vhost workers may run.
+    pub vhost_cpus: CpuSet,
+    /// One core per vhost worker, in order of queue, all within `vhost_cpus`; empty when they float.
+    pub vhost_pins: Vec<CpuId>,
+    /// Where its other threads may run.
+    pub emulator_cpus: CpuSet,
+    /// How many vCPUs its work should use, asked of its agent; `None` when there is no agent to ask. Best-effort guests aren't asked.
+    pub vcpus_active: Option<u32>,
+    /// How many queue pairs its vNIC should use, asked of its agent; `None` when there is no agent to ask.
+    pub queues: Option<u32>,
+}
+
+/// Whether a guest runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RunState {
+    /// It runs.
+    Running,
+    /// It is frozen until cores are free.
+    Suspended,
+}
+
+/// What a NIC is given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NicPlan {
+    /// Its interface name.
+    pub name: String,
+    /// Receive queues to spread packets over: the first so many.
+    pub queues: u32,
+    /// Where each queue's interrupt goes; queues out of use are parked on a network queue core too.
+    pub irqs: Vec<IrqPlan>,
+    /// CPUs whose sends go out by each transmit queue, in order of queue; an empty set sends nobody there, an empty list leaves
+    /// XPS as it is. A device with fewer transmit queues than entries has no use for the rest.
+    pub xps: Vec<CpuSet>,
+    /// CPUs that share each receive queue's softirq work (RPS), in order of queue; an empty set turns it off, an empty list leaves
+    /// RPS as it is.
+    pub rps: Vec<CpuSet>,
+}
+
+/// Where a queue's interrupt goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IrqPlan {
+    /// The line.
+    pub irq: IrqId,
+    /// The queue it serves.
+    pub queue: u32,
+    /// The CPUs it may be delivered to.
+    pub cpus: CpuSet,
+}
+
+impl Plan {
+    /// What this plan gives a guest.
+    pub fn guest(&self, id: &GuestId) -> Option<&GuestPlan> {
+        self.guests
+            .binary_search_by(|guest| guest.guest.cmp(id))
+            .ok()
+            .map(|at| &self.guests[at])
+    }
+
+    /// Whether both plans ask for the same, generation and time apart.
+    pub fn same_wishes(&self, other: &Plan) -> bool {
+        self.groups == other.groups && self.guests == other.guests && self.nics == other.nics
+    }
+}

@@ -1,0 +1,246 @@
+//! What was seen on a host in one period.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{CpuId, CpuSet, GuestId, IrqId, Nanos, Pid, Tid};
+
+/// Everything sensed in one period. Counters are differences over [`Snapshot::interval`], never totals since boot.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Counts up from 1 by one for each snapshot of a run.
+    pub seq: u64,
+    /// When it was taken, on the host's monotonic clock.
+    pub at: Nanos,
+    /// The time since the snapshot before it; zero for the first, whose counters are all zero.
+    pub interval: Nanos,
+    /// Per online CPU, ascending.
+    pub cpus: Vec<CpuUsage>,
+    /// Guests found, in order of [`GuestId`].
+    pub guests: Vec<GuestView>,
+    /// The physical NICs that the intent names, by name.
+    pub nics: Vec<NicView>,
+    /// Host-wide event counts.
+    pub counters: HostCounters,
+}
+
+/// Where a CPU's time went in the interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuUsage {
+    /// Which CPU.
+    pub cpu: CpuId,
+    /// Time not idle: tasks, guests, interrupts and softirqs.
+    pub busy: Nanos,
+    /// Of it, in hard interrupts.
+    pub irq: Nanos,
+    /// Of it, in softirqs (ksoftirqd counts as a task).
+    pub softirq: Nanos,
+}
+
+/// Event counts over the interval; `None` where the host can't tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostCounters {
+    /// Context switches.
+    pub ctx_switches: Option<u64>,
+    /// Tasks moved between CPUs.
+    pub migrations: Option<u64>,
+    /// Interrupts of all kinds.
+    pub irqs: Option<u64>,
+    /// Exits from guests.
+    pub kvm_exits: Option<u64>,
+}
+
+/// A thread's scheduling in the interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadUsage {
+    /// Time on a CPU.
+    pub run: Nanos,
+    /// Time runnable but waiting for a CPU.
+    pub wait: Nanos,
+}
+
+/// One guest, as its host sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GuestView {
+    /// Its id.
+    pub id: GuestId,
+    /// Its name (`-name`, or libvirt's domain name). Chosen by whoever runs the guest: not to be trusted as a path or markup.
+    pub name: String,
+    /// Its UUID, where it has one.
+    pub uuid: Option<String>,
+    /// Key=value labels from libvirt's metadata, in order of key.
+    pub metadata: Vec<(String, String)>,
+    /// Who told of it.
+    pub source: GuestSource,
+    /// The QEMU process.
+    pub pid: Pid,
+    /// Where that process is in the cgroup v2 tree, relative to its root: `/machine.slice/...`.
+    pub cgroup: Option<String>,
+    /// Whether it is frozen by the cgroup freezer.
+    pub frozen: bool,
+    /// Its vCPUs in order of index.
+    pub vcpus: Vec<VcpuView>,
+    /// Its vhost workers in order of queue.
+    pub vhost: Vec<VhostView>,
+    /// Its other threads: the main loop, io threads, migration.
+    pub emulator: Vec<Tid>,
+    /// Its tap interfaces.
+    pub taps: Vec<TapView>,
+    /// The vsock context id by which its agent is reached.
+    pub vsock_cid: Option<u32>,
+    /// Request-response times on its taps.
+    pub latency: Option<LatencyView>,
+    /// What its agent last said, if one ever answered.
+    pub agent: Option<AgentView>,
+    /// How long ago QMP or libvirt last confirmed the thread lists; above the period when its monitor hangs.
+    pub age: Nanos,
+}
+
+/// Who told of a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GuestSource {
+    /// A QMP socket.
+    Qmp,
+    /// libvirt.
+    Libvirt,
+}
+
+/// A vCPU and its thread.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VcpuView {
+    /// The guest's number of it.
+    pub index: u32,
+    /// Its thread.
+    pub tid: Tid,
+    /// The CPUs it may run on now.
+    pub allowed: CpuSet,
+    /// Its scheduling in the interval.
+    pub usage: ThreadUsage,
+}
+
+/// A vhost worker: the host's half of a vNIC queue.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VhostView {
+    /// Its thread.
+    pub tid: Tid,
+    /// The queue pair it serves, counted over all the guest's vNICs in their order; `None` when that can't be told.
+    pub queue: Option<u32>,
+    /// The CPUs it may run on now.
+    pub allowed: CpuSet,
+    /// Its scheduling in the interval.
+    pub usage: ThreadUsage,
+}
+
+/// A guest's tap interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TapView {
+    /// Its interface name.
+    pub name: String,
+    /// The MAC address that the guest sees on its side, lower case with colons, where it is known.
+    pub guest_mac: Option<String>,
+    /// Queue pairs of the tap.
+    pub queues: u32,
+}
+
+/// Request-response times of the most recent window that saw any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatencyView {
+    /// Responses seen in the window.
+    pub responses: u64,
+    /// Median.
+    pub p50: Nanos,
+    /// 95th percentile.
+    pub p95: Nanos,
+    /// 99th percentile.
+    pub p99: Nanos,
+    /// How long before [`Snapshot::at`] the window ended; zero when it is this period's.
+    pub age: Nanos,
+}
+
+/// What the host knows of a guest's agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AgentView {
+    /// Whether it can be relied on.
+    pub health: AgentHealth,
+    /// Its last valid word, if any.
+    pub state: Option<AgentState>,
+    /// How old that word is.
+    pub age: Nanos,
+}
+
+/// Whether an agent can be relied on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AgentHealth {
+    /// Answers in time and within bounds.
+    Healthy,
+    /// Does not answer.
+    Silent,
+    /// Answers too late.
+    Slow,
+    /// Said something that can't be; what it was.
+    Lying(String),
+    /// Refused to act; why.
+    Refused(String),
+}
+
+/// What an agent says of its guest, within the bounds that the host knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentState {
+    /// vCPUs online in the guest, by index.
+    pub vcpus_online: Vec<u32>,
+    /// vCPUs that the guest's work is confined to, by index.
+    pub vcpus_active: Vec<u32>,
+    /// Queue pairs in use on the managed vNIC.
+    pub queues: u32,
+    /// Queue pairs it has at the most.
+    pub queues_max: u32,
+}
+
+/// A physical NIC in this period.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NicView {
+    /// Its interface name.
+    pub name: String,
+    /// Receive queues that its RSS indirection table spreads over now.
+    pub queues: u32,
+    /// Its queue interrupts, in order of queue.
+    pub irqs: Vec<IrqView>,
+}
+
+/// A queue interrupt of a NIC.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IrqView {
+    /// The line.
+    pub irq: IrqId,
+    /// The queue it serves.
+    pub queue: u32,
+    /// The CPUs it may be delivered to.
+    pub affinity: CpuSet,
+    /// How often it fired in the interval.
+    pub count: u64,
+}
+
+impl Snapshot {
+    /// The guest of this id.
+    pub fn guest(&self, id: &GuestId) -> Option<&GuestView> {
+        self.guests
+            .binary_search_by(|guest| guest.id.cmp(id))
+            .ok()
+            .map(|at| &self.guests[at])
+    }
+
+    /// The summed busy share of these CPUs over the interval, in cores: 1.5 is one core and a half. Zero for an empty interval.
+    pub fn busy_cores(&self, cpus: &CpuSet) -> f64 {
+        if self.interval == Nanos::ZERO {
+            return 0.0;
+        }
+        let busy: u64 = self
+            .cpus
+            .iter()
+            .filter(|usage| cpus.contains(usage.cpu))
+            .map(|usage| usage.busy.0.min(self.interval.0))
+            .sum();
+        busy as f64 / self.interval.0 as f64
+    }
+}
