@@ -1,0 +1,311 @@
+//! What can be wrong with a plan.
+
+use ostler_model::{Class, CpuId, CpuSet, Group, GuestId, IrqId};
+
+/// A rule that a plan breaks: what, and on what.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// Generations don't count up by one.
+    #[error("generation {found} doesn't follow generation {parent}")]
+    Generation {
+        /// The one before.
+        parent: u64,
+        /// The plan's.
+        found: u64,
+    },
+    /// The plan names another parent than the plan before it.
+    #[error("the plan follows generation {found:?}, but the last one was {expected}")]
+    Parent {
+        /// The last plan's generation.
+        expected: u64,
+        /// What the plan names.
+        found: Option<u64>,
+    },
+    /// The plan rests on another snapshot.
+    #[error("the plan was decided for another time than that of its snapshot")]
+    At,
+    /// CPUs that aren't online or aren't managed.
+    #[error("{what} has CPUs {cpus}, which aren't the steward's")]
+    NotManaged {
+        /// Who has them.
+        what: Holder,
+        /// Which.
+        cpus: CpuSet,
+    },
+    /// CPUs that are kept for the host.
+    #[error("{what} has CPUs {cpus}, which are reserved for the host")]
+    Reserved {
+        /// Who has them.
+        what: Holder,
+        /// Which.
+        cpus: CpuSet,
+    },
+    /// The plan's reserved CPUs aren't the intent's.
+    #[error("the plan reserves CPUs {found}, the intent {expected}")]
+    ReservedDiffer {
+        /// As the intent has it, of those managed.
+        expected: CpuSet,
+        /// As the plan has it.
+        found: CpuSet,
+    },
+    /// CPUs with two owners.
+    #[error("CPUs {cpus} are in both the {first} and the {second} group")]
+    TwoOwners {
+        /// Which.
+        cpus: CpuSet,
+        /// One owner.
+        first: Group,
+        /// The other.
+        second: Group,
+    },
+    /// CPUs without owner.
+    #[error("CPUs {cpus} are in no group")]
+    NoOwner {
+        /// Which.
+        cpus: CpuSet,
+    },
+    /// A group that something needs has no CPU.
+    #[error("the {group} group is empty, but {needed_by} needs it")]
+    EmptyGroup {
+        /// Which.
+        group: Group,
+        /// By what.
+        needed_by: &'static str,
+    },
+    /// Best-effort cores without best-effort guests.
+    #[error("CPUs {cpus} are for best-effort guests, of which there are none")]
+    NobodysCores {
+        /// Which.
+        cpus: CpuSet,
+    },
+    /// Siblings of a physical core in different groups.
+    #[error("the SMT siblings of CPU {core} are in different groups")]
+    SiblingsSplit {
+        /// The lowest numbered CPU of the core.
+        core: CpuId,
+    },
+    /// Guests aren't in order of id, or one is planned twice.
+    #[error("guest {guest} is planned twice or out of order")]
+    GuestOrder {
+        /// Which.
+        guest: GuestId,
+    },
+    /// A plan for a guest that isn't there.
+    #[error("guest {guest} is planned, but isn't there")]
+    UnknownGuest {
+        /// Which.
+        guest: GuestId,
+    },
+    /// A plan for a guest that is to be left as it is found.
+    #[error("guest {guest} is planned, but unmanaged")]
+    UnmanagedGuest {
+        /// Which.
+        guest: GuestId,
+    },
+    /// A managed guest without a plan.
+    #[error("guest {guest} is managed, but not planned")]
+    MissingGuest {
+        /// Which.
+        guest: GuestId,
+    },
+    /// A guest of another class than the intent's.
+    #[error("guest {guest} is planned as {found}, but it is {expected}")]
+    GuestClass {
+        /// Which.
+        guest: GuestId,
+        /// As the intent has it.
+        expected: Class,
+        /// As the plan has it.
+        found: Class,
+    },
+    /// A guest that runs has nowhere to run.
+    #[error("{what} has no CPU to run on")]
+    Nowhere {
+        /// Which threads.
+        what: Holder,
+    },
+    /// A guest's threads on CPUs that are for others.
+    #[error("{what} has CPUs {cpus}, which are for others")]
+    Trespass {
+        /// Whose threads.
+        what: Holder,
+        /// On which CPUs.
+        cpus: CpuSet,
+    },
+    /// A guest that isn't best-effort is suspended.
+    #[error("guest {guest} is {class}, and only best-effort guests may be suspended")]
+    Suspended {
+        /// Which.
+        guest: GuestId,
+        /// Its class.
+        class: Class,
+    },
+    /// A guest is suspended though there are cores for it.
+    #[error("guest {guest} is suspended, though CPUs {cpus} are free for it")]
+    SuspendedNeedlessly {
+        /// Which.
+        guest: GuestId,
+        /// The cores.
+        cpus: CpuSet,
+    },
+    /// A guest is suspended by a policy that never does.
+    #[error("guest {guest} is suspended, which the policy in force doesn't do")]
+    SuspendedByPolicy {
+        /// Which.
+        guest: GuestId,
+    },
+    /// Pins for another number of threads than there are.
+    #[error("{what} has {pins} pins for {threads} threads")]
+    PinCount {
+        /// Whose.
+        what: Holder,
+        /// Pins.
+        pins: usize,
+        /// Threads in the snapshot.
+        threads: usize,
+    },
+    /// A pin outside of where the threads may run.
+    #[error("{what} has a pin to CPU {cpu}, where it may not run")]
+    PinOutside {
+        /// Whose.
+        what: Holder,
+        /// Where to.
+        cpu: CpuId,
+    },
+    /// An agent is asked for a number of vCPUs that its guest doesn't have.
+    #[error("guest {guest} is asked to use {asked} vCPUs of {most}")]
+    VcpusAsked {
+        /// Which guest.
+        guest: GuestId,
+        /// What it is asked.
+        asked: u32,
+        /// What it has.
+        most: u32,
+    },
+    /// An agent is asked for a number of queues that its vNIC doesn't have.
+    #[error("guest {guest} is asked to use {asked} queues of {most}")]
+    QueuesAsked {
+        /// Which guest.
+        guest: GuestId,
+        /// What it is asked.
+        asked: u32,
+        /// What it has.
+        most: u32,
+    },
+    /// Something is asked of an agent that can't be relied on.
+    #[error("guest {guest} is asked for something, but has no agent to rely on")]
+    NobodyToAsk {
+        /// Which guest.
+        guest: GuestId,
+    },
+    /// A NIC that isn't there, isn't the steward's, or is planned twice or out of order.
+    #[error("NIC {nic} is planned, but isn't the steward's to plan, or planned already")]
+    UnknownNic {
+        /// Which.
+        nic: String,
+    },
+    /// A NIC in the steward's care without a plan.
+    #[error("NIC {nic} is the steward's, but not planned")]
+    MissingNic {
+        /// Which.
+        nic: String,
+    },
+    /// More or fewer queues than the device can have.
+    #[error("NIC {nic} is given {queues} queues of {most}")]
+    NicQueues {
+        /// Which.
+        nic: String,
+        /// Given.
+        queues: u32,
+        /// What it has.
+        most: u32,
+    },
+    /// The number of queues changes on a NIC that can't change it while up.
+    #[error("NIC {nic} goes from {from} to {to} queues, but its RSS table can't be set")]
+    NicQueuesFixed {
+        /// Which.
+        nic: String,
+        /// Now.
+        from: u32,
+        /// Planned.
+        to: u32,
+    },
+    /// The interrupts planned aren't those of the device.
+    #[error(
+        "the planned interrupts of NIC {nic} aren't those it has: {irq} is missing or too many"
+    )]
+    NicIrqs {
+        /// Which.
+        nic: String,
+        /// The first that differs.
+        irq: IrqId,
+    },
+    /// An interrupt goes nowhere, or where network queues have no core.
+    #[error("interrupt {irq} of NIC {nic} goes to CPUs {cpus}, which aren't for network queues")]
+    IrqElsewhere {
+        /// Which NIC.
+        nic: String,
+        /// Which interrupt.
+        irq: IrqId,
+        /// Where to.
+        cpus: CpuSet,
+    },
+    /// XPS or RPS entries for queues that the device doesn't have.
+    #[error("NIC {nic} has {what} for {entries} queues of {most}")]
+    SteeringEntries {
+        /// Which NIC.
+        nic: String,
+        /// `XPS` or `RPS`.
+        what: &'static str,
+        /// Entries.
+        entries: usize,
+        /// Queues it has.
+        most: u32,
+    },
+    /// XPS names CPUs that aren't online, or RPS some that aren't for network queues.
+    #[error(
+        "{what} of queue {queue} of NIC {nic} has CPUs {cpus}, which can't or shouldn't serve it"
+    )]
+    SteeringElsewhere {
+        /// Which NIC.
+        nic: String,
+        /// `XPS` or `RPS`.
+        what: &'static str,
+        /// Which queue.
+        queue: usize,
+        /// Which CPUs.
+        cpus: CpuSet,
+    },
+    /// XPS sends by a queue that is out of use.
+    #[error("XPS of NIC {nic} lets CPUs send by queue {queue}, which is out of use")]
+    SendsByUnusedQueue {
+        /// Which NIC.
+        nic: String,
+        /// Which queue.
+        queue: usize,
+    },
+}
+
+/// Who has CPUs, for messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// A group.
+    Group(Group),
+    /// A guest's vCPUs.
+    Vcpus(GuestId),
+    /// A guest's vhost workers.
+    Vhost(GuestId),
+    /// A guest's other threads.
+    Emulator(GuestId),
+}
+
+impl std::fmt::Display for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Holder::Group(group) => write!(f, "the {group} group"),
+            Holder::Vcpus(guest) => write!(f, "guest {guest} (vCPUs)"),
+            Holder::Vhost(guest) => write!(f, "guest {guest} (vhost workers)"),
+            Holder::Emulator(guest) => write!(f, "guest {guest} (other threads)"),
+        }
+    }
+}

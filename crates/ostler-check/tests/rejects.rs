@@ -1,0 +1,621 @@
+//! Each rule is shown to fire: a good plan, one thing made wrong, and the one violation that names it.
+
+use std::mem::discriminant;
+
+use ostler_check::{Holder, Violation, check};
+use ostler_model::testing::rules;
+use ostler_model::{
+    AgentHealth, AgentState, AgentView, Class, Cpu, CpuId, CpuSet, CpuUsage, Facts, Group, Groups,
+    GuestId, GuestPlan, GuestSource, GuestView, Intent, IrqId, IrqPlan, IrqView, Nanos, NicFacts,
+    NicPlan, NicView, NodeId, PartitionPolicy, Pid, Plan, RunState, Snapshot, ThreadUsage, Tid,
+    Topology, VcpuView, VhostView,
+};
+use proptest::prelude::*;
+
+/// A plan and all that it is judged by.
+#[derive(Clone)]
+struct Case {
+    facts: Facts,
+    snapshot: Snapshot,
+    intent: Intent,
+    previous: Option<Plan>,
+    plan: Plan,
+}
+
+impl Case {
+    fn check(&self) -> Vec<Violation> {
+        check(
+            &self.facts,
+            &self.snapshot,
+            &self.intent,
+            self.previous.as_ref(),
+            &self.plan,
+        )
+    }
+}
+
+fn set(text: &str) -> CpuSet {
+    text.parse().unwrap()
+}
+
+fn guest(name: &str, vcpus: u32, workers: u32) -> GuestView {
+    GuestView {
+        id: name.into(),
+        name: name.into(),
+        uuid: None,
+        metadata: Vec::new(),
+        source: GuestSource::Qmp,
+        pid: Pid(100),
+        cgroup: None,
+        frozen: false,
+        vcpus: (0..vcpus)
+            .map(|index| VcpuView {
+                index,
+                tid: Tid(200 + index),
+                allowed: CpuSet::EMPTY,
+                usage: ThreadUsage::default(),
+            })
+            .collect(),
+        vhost: (0..workers)
+            .map(|queue| VhostView {
+                tid: Tid(300 + queue),
+                queue: Some(queue),
+                allowed: CpuSet::EMPTY,
+                usage: ThreadUsage::default(),
+            })
+            .collect(),
+        emulator: Vec::new(),
+        taps: Vec::new(),
+        vsock_cid: None,
+        latency: None,
+        agent: Some(AgentView {
+            health: AgentHealth::Healthy,
+            state: Some(AgentState {
+                vcpus_online: (0..vcpus).collect(),
+                vcpus_active: (0..vcpus).collect(),
+                queues: 1,
+                queues_max: 2,
+            }),
+            age: Nanos::ZERO,
+        }),
+        age: Nanos::ZERO,
+    }
+}
+
+/// Six physical cores with two threads each: core 0 is reserved, 1 and 2 are for vCPUs, 3 is best-effort, 4 is idle and 5 for queues.
+#[expect(clippy::too_many_lines, reason = "a whole plan, spelt out")]
+fn good() -> Case {
+    let facts = Facts {
+        topology: Topology {
+            cpus: (0..12)
+                .map(|id| Cpu {
+                    id: CpuId(id),
+                    node: NodeId(0),
+                    core: CpuId(id % 6),
+                    cache_group: CpuId(0),
+                })
+                .collect(),
+        },
+        nics: vec![NicFacts {
+            name: "eth0".into(),
+            queues_max: 4,
+            rss_settable: true,
+            node: None,
+        }],
+        ..Facts::default()
+    };
+    let snapshot = Snapshot {
+        seq: 8,
+        at: Nanos::from_millis(800),
+        interval: Nanos::from_millis(100),
+        cpus: (0..12)
+            .map(|cpu| CpuUsage {
+                cpu: CpuId(cpu),
+                busy: Nanos::ZERO,
+                irq: Nanos::ZERO,
+                softirq: Nanos::ZERO,
+            })
+            .collect(),
+        guests: vec![
+            guest("be0", 2, 1),
+            guest("lc0", 4, 2),
+            guest("other0", 1, 1),
+        ],
+        nics: vec![NicView {
+            name: "eth0".into(),
+            queues: 1,
+            irqs: (0..2)
+                .map(|queue| IrqView {
+                    irq: IrqId(40 + queue),
+                    queue,
+                    affinity: CpuSet::EMPTY,
+                    count: 0,
+                })
+                .collect(),
+        }],
+        ..Snapshot::default()
+    };
+    let mut intent = Intent {
+        guests: rules(),
+        nics: vec!["eth0".into()],
+        ..Intent::default()
+    };
+    intent.cores.reserved = set("0,6");
+    intent.partition.policy = PartitionPolicy::Resource;
+    let plan = Plan {
+        generation: 8,
+        parent: Some(7),
+        at: snapshot.at,
+        groups: Groups {
+            vcpu: set("1-2,7-8"),
+            nq: set("5,11"),
+            best_effort: set("3,9"),
+            idle: set("4,10"),
+            reserved: set("0,6"),
+            shared: false,
+        },
+        guests: vec![
+            GuestPlan {
+                guest: "be0".into(),
+                class: Class::BestEffort,
+                run: RunState::Running,
+                vcpu_cpus: set("3,9"),
+                vcpu_pins: Vec::new(),
+                vhost_cpus: set("3,9"),
+                vhost_pins: Vec::new(),
+                emulator_cpus: set("3,9"),
+                vcpus_active: None,
+                queues: None,
+            },
+            GuestPlan {
+                guest: "lc0".into(),
+                class: Class::LatencyCritical,
+                run: RunState::Running,
+                vcpu_cpus: set("1-2,7-8"),
+                vcpu_pins: [1, 7, 2, 8].map(CpuId).to_vec(),
+                vhost_cpus: set("5,11"),
+                vhost_pins: [5, 11].map(CpuId).to_vec(),
+                emulator_cpus: set("1-2,7-8"),
+                vcpus_active: Some(4),
+                queues: Some(2),
+            },
+        ],
+        nics: vec![NicPlan {
+            name: "eth0".into(),
+            queues: 2,
+            irqs: vec![
+                IrqPlan {
+                    irq: IrqId(40),
+                    queue: 0,
+                    cpus: set("5"),
+                },
+                IrqPlan {
+                    irq: IrqId(41),
+                    queue: 1,
+                    cpus: set("11"),
+                },
+            ],
+            xps: vec![set("0-5"), set("6-11")],
+            rps: vec![CpuSet::EMPTY, CpuSet::EMPTY],
+        }],
+    };
+    let previous = Plan {
+        generation: 7,
+        parent: Some(6),
+        ..plan.clone()
+    };
+    Case {
+        facts,
+        snapshot,
+        intent,
+        previous: Some(previous),
+        plan,
+    }
+}
+
+/// Makes one thing wrong and expects exactly this violation, whose text names what it is about.
+#[track_caller]
+fn rejects(expected: &Violation, mutate: impl FnOnce(&mut Case)) {
+    let mut case = good();
+    mutate(&mut case);
+    let found = case.check();
+    assert!(
+        found.iter().any(|violation| violation == expected),
+        "expected {expected:?}, found {found:?}"
+    );
+    assert!(!expected.to_string().is_empty());
+}
+
+fn lc(case: &mut Case) -> &mut GuestPlan {
+    &mut case.plan.guests[1]
+}
+
+fn be(case: &mut Case) -> &mut GuestPlan {
+    &mut case.plan.guests[0]
+}
+
+fn lc0() -> GuestId {
+    "lc0".into()
+}
+
+fn be0() -> GuestId {
+    "be0".into()
+}
+
+fn eth0() -> String {
+    "eth0".into()
+}
+
+#[test]
+fn accepts_a_good_plan() {
+    assert_eq!(good().check(), []);
+    let mut first = good();
+    first.previous = None;
+    first.plan.generation = 1;
+    first.plan.parent = None;
+    assert_eq!(first.check(), []);
+}
+
+#[test]
+fn rejects_a_broken_lineage() {
+    let generation = Violation::Generation {
+        parent: 7,
+        found: 9,
+    };
+    rejects(&generation, |case| case.plan.generation = 9);
+    let parent = Violation::Parent {
+        expected: 6,
+        found: Some(7),
+    };
+    rejects(&parent, |case| {
+        case.previous.as_mut().unwrap().generation = 6;
+    });
+    rejects(&Violation::At, |case| case.plan.at = Nanos(1));
+}
+
+#[test]
+fn rejects_cpus_that_are_not_the_stewards() {
+    let idle = || Holder::Group(Group::Idle);
+    let offline = Violation::NotManaged {
+        what: idle(),
+        cpus: set("12"),
+    };
+    rejects(&offline, |case| case.plan.groups.idle = set("4,10,12"));
+    let unmanaged = Violation::NotManaged {
+        what: idle(),
+        cpus: set("4,10"),
+    };
+    rejects(&unmanaged, |case| {
+        case.intent.cores.managed = Some(set("0-3,5-9,11"));
+    });
+    let gone = Violation::NotManaged {
+        what: idle(),
+        cpus: set("10"),
+    };
+    rejects(&gone, |case| {
+        case.snapshot.cpus.remove(10);
+    });
+    let reserved = Violation::Reserved {
+        what: idle(),
+        cpus: set("0"),
+    };
+    rejects(&reserved, |case| case.plan.groups.idle = set("0,4,10"));
+    let guest = Violation::Reserved {
+        what: Holder::Emulator(lc0()),
+        cpus: set("6"),
+    };
+    rejects(&guest, |case| lc(case).emulator_cpus = set("6"));
+    let differ = Violation::ReservedDiffer {
+        expected: set("0,6"),
+        found: set("0"),
+    };
+    rejects(&differ, |case| case.plan.groups.reserved = set("0"));
+}
+
+#[test]
+fn rejects_a_ledger_that_does_not_add_up() {
+    let two = |first, second| Violation::TwoOwners {
+        cpus: set("5,11"),
+        first,
+        second,
+    };
+    rejects(&two(Group::Nq, Group::BestEffort), |case| {
+        case.plan.groups.best_effort = set("3,5,9,11");
+    });
+    rejects(&two(Group::Vcpu, Group::Nq), |case| {
+        case.plan.groups.vcpu = set("1-2,5,7-8,11");
+    });
+    // Even a plan that shares by design shares with the queues alone, and nothing that is idle.
+    rejects(&two(Group::Nq, Group::Idle), |case| {
+        case.plan.groups.shared = true;
+        case.plan.groups.idle = set("4-5,10-11");
+    });
+    let shared = Violation::TwoOwners {
+        cpus: set("1"),
+        first: Group::Vcpu,
+        second: Group::BestEffort,
+    };
+    rejects(&shared, |case| {
+        case.plan.groups.shared = true;
+        case.plan.groups.best_effort = set("1,3,9");
+    });
+    let nobody = Violation::NoOwner { cpus: set("4,10") };
+    rejects(&nobody, |case| case.plan.groups.idle = CpuSet::EMPTY);
+    let split = Violation::SiblingsSplit { core: CpuId(4) };
+    rejects(&split, |case| {
+        case.plan.groups.idle = set("4");
+        case.plan.groups.vcpu = set("1-2,7-8,10");
+    });
+}
+
+#[test]
+fn rejects_empty_groups_that_are_needed() {
+    let vcpu = Violation::EmptyGroup {
+        group: Group::Vcpu,
+        needed_by: "a latency-critical guest",
+    };
+    rejects(&vcpu, |case| {
+        case.plan.groups.vcpu = CpuSet::EMPTY;
+    });
+    let by_nic = Violation::EmptyGroup {
+        group: Group::Nq,
+        needed_by: "a NIC",
+    };
+    rejects(&by_nic, |case| case.plan.groups.nq = CpuSet::EMPTY);
+    let by_worker = Violation::EmptyGroup {
+        group: Group::Nq,
+        needed_by: "a vhost worker",
+    };
+    rejects(&by_worker, |case| {
+        case.snapshot.nics.clear();
+        case.plan.nics.clear();
+        case.plan.groups.nq = CpuSet::EMPTY;
+    });
+    let nobodys = Violation::NobodysCores { cpus: set("3,9") };
+    rejects(&nobodys, |case| {
+        case.snapshot.guests.remove(0);
+        case.plan.guests.remove(0);
+    });
+}
+
+#[test]
+fn rejects_a_wrong_list_of_guests() {
+    rejects(&Violation::GuestOrder { guest: be0() }, |case| {
+        case.plan.guests.reverse();
+    });
+    rejects(&Violation::GuestOrder { guest: be0() }, |case| {
+        let twice = be(case).clone();
+        case.plan.guests.insert(0, twice);
+    });
+    rejects(&Violation::UnknownGuest { guest: lc0() }, |case| {
+        case.snapshot.guests.remove(1);
+    });
+    let unmanaged = Violation::UnmanagedGuest {
+        guest: "other0".into(),
+    };
+    rejects(&unmanaged, |case| {
+        let mut other = lc(case).clone();
+        other.guest = "other0".into();
+        case.plan.guests.push(other);
+    });
+    rejects(&Violation::MissingGuest { guest: be0() }, |case| {
+        case.plan.guests.remove(0);
+    });
+    let class = Violation::GuestClass {
+        guest: lc0(),
+        expected: Class::LatencyCritical,
+        found: Class::BestEffort,
+    };
+    rejects(&class, |case| lc(case).class = Class::BestEffort);
+}
+
+#[test]
+fn rejects_guests_where_they_must_not_be() {
+    let nowhere = Violation::Nowhere {
+        what: Holder::Vcpus(lc0()),
+    };
+    rejects(&nowhere, |case| {
+        lc(case).vcpu_cpus = CpuSet::EMPTY;
+        lc(case).vcpu_pins.clear();
+    });
+    let trespass = |what| Violation::Trespass {
+        what,
+        cpus: set("4"),
+    };
+    rejects(&trespass(Holder::Vcpus(lc0())), |case| {
+        lc(case).vcpu_cpus = set("1-2,4,7-8");
+    });
+    rejects(&trespass(Holder::Vhost(lc0())), |case| {
+        lc(case).vhost_cpus = set("4-5,11");
+    });
+    rejects(&trespass(Holder::Emulator(be0())), |case| {
+        be(case).emulator_cpus = set("3-4,9");
+    });
+    let count = Violation::PinCount {
+        what: Holder::Vcpus(lc0()),
+        pins: 3,
+        threads: 4,
+    };
+    rejects(&count, |case| {
+        lc(case).vcpu_pins.pop();
+    });
+    let workers = Violation::PinCount {
+        what: Holder::Vhost(lc0()),
+        pins: 2,
+        threads: 3,
+    };
+    rejects(&workers, |case| {
+        case.snapshot.guests[1] = guest("lc0", 4, 3);
+    });
+    let outside = Violation::PinOutside {
+        what: Holder::Vhost(lc0()),
+        cpu: CpuId(4),
+    };
+    rejects(&outside, |case| lc(case).vhost_pins[1] = CpuId(4));
+}
+
+#[test]
+fn rejects_suspending_whom_it_must_not() {
+    let critical = Violation::Suspended {
+        guest: lc0(),
+        class: Class::LatencyCritical,
+    };
+    rejects(&critical, |case| lc(case).run = RunState::Suspended);
+    let needless = Violation::SuspendedNeedlessly {
+        guest: be0(),
+        cpus: set("3-4,9-10"),
+    };
+    rejects(&needless, |case| be(case).run = RunState::Suspended);
+    let policy = Violation::SuspendedByPolicy { guest: be0() };
+    rejects(&policy, |case| {
+        case.intent.partition.policy = PartitionPolicy::Energy;
+        be(case).run = RunState::Suspended;
+    });
+}
+
+#[test]
+fn rejects_asking_agents_for_what_they_cannot_do() {
+    let vcpus = |asked| Violation::VcpusAsked {
+        guest: lc0(),
+        asked,
+        most: 4,
+    };
+    rejects(&vcpus(5), |case| lc(case).vcpus_active = Some(5));
+    rejects(&vcpus(0), |case| lc(case).vcpus_active = Some(0));
+    let queues = |asked| Violation::QueuesAsked {
+        guest: lc0(),
+        asked,
+        most: 2,
+    };
+    rejects(&queues(3), |case| lc(case).queues = Some(3));
+    rejects(&queues(0), |case| lc(case).queues = Some(0));
+    let nobody = Violation::NobodyToAsk { guest: lc0() };
+    rejects(&nobody, |case| case.snapshot.guests[1].agent = None);
+    rejects(&nobody, |case| {
+        case.snapshot.guests[1].agent.as_mut().unwrap().health = AgentHealth::Silent;
+    });
+}
+
+#[test]
+fn rejects_nics_out_of_bounds() {
+    let unknown = Violation::UnknownNic { nic: eth0() };
+    rejects(&unknown, |case| case.snapshot.nics.clear());
+    rejects(&unknown, |case| case.intent.nics.clear());
+    rejects(&unknown, |case| {
+        let twice = case.plan.nics[0].clone();
+        case.plan.nics.push(twice);
+    });
+    rejects(&Violation::MissingNic { nic: eth0() }, |case| {
+        case.plan.nics.clear();
+    });
+    let queues = |queues| Violation::NicQueues {
+        nic: eth0(),
+        queues,
+        most: 4,
+    };
+    rejects(&queues(5), |case| case.plan.nics[0].queues = 5);
+    rejects(&queues(0), |case| case.plan.nics[0].queues = 0);
+    let fixed = Violation::NicQueuesFixed {
+        nic: eth0(),
+        from: 1,
+        to: 2,
+    };
+    rejects(&fixed, |case| case.facts.nics[0].rss_settable = false);
+}
+
+#[test]
+fn rejects_interrupts_and_steering_elsewhere() {
+    let missing = Violation::NicIrqs {
+        nic: eth0(),
+        irq: IrqId(41),
+    };
+    rejects(&missing, |case| {
+        case.plan.nics[0].irqs.pop();
+    });
+    rejects(&missing, |case| {
+        case.snapshot.nics[0].irqs.pop();
+    });
+    let elsewhere = |cpus| Violation::IrqElsewhere {
+        nic: eth0(),
+        irq: IrqId(40),
+        cpus,
+    };
+    rejects(&elsewhere(set("1")), |case| {
+        case.plan.nics[0].irqs[0].cpus = set("1");
+    });
+    rejects(&elsewhere(CpuSet::EMPTY), |case| {
+        case.plan.nics[0].irqs[0].cpus = CpuSet::EMPTY;
+    });
+    let entries = |what| Violation::SteeringEntries {
+        nic: eth0(),
+        what,
+        entries: 5,
+        most: 4,
+    };
+    rejects(&entries("XPS"), |case| {
+        case.plan.nics[0].xps.resize(5, CpuSet::EMPTY);
+    });
+    rejects(&entries("RPS"), |case| {
+        case.plan.nics[0].rps.resize(5, CpuSet::EMPTY);
+    });
+    let sends = Violation::SteeringElsewhere {
+        nic: eth0(),
+        what: "XPS",
+        queue: 1,
+        cpus: set("12"),
+    };
+    rejects(&sends, |case| {
+        case.plan.nics[0].xps[1] = set("6-12");
+    });
+    let receives = Violation::SteeringElsewhere {
+        nic: eth0(),
+        what: "RPS",
+        queue: 0,
+        cpus: set("1"),
+    };
+    rejects(&receives, |case| {
+        case.plan.nics[0].rps[0] = set("1,5");
+    });
+    let unused = Violation::SendsByUnusedQueue {
+        nic: eth0(),
+        queue: 2,
+    };
+    rejects(&unused, |case| case.plan.nics[0].xps.push(set("3")));
+}
+
+/// A random bit flipped in a random CPU set of the good plan.
+fn flip(plan: &mut Plan, which: usize, cpu: CpuId) {
+    let sets = [
+        &mut plan.groups.vcpu,
+        &mut plan.groups.nq,
+        &mut plan.groups.best_effort,
+        &mut plan.groups.idle,
+        &mut plan.groups.reserved,
+    ];
+    let set = sets.into_iter().nth(which).unwrap();
+    if !set.remove(cpu) {
+        set.insert(cpu);
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_single_core_can_be_wrong_in_the_ledger(which in 0..5_usize, cpu in 0..16_u32) {
+        let mut case = good();
+        flip(&mut case.plan, which, CpuId(cpu));
+        prop_assert!(!case.check().is_empty());
+    }
+
+    #[test]
+    fn violations_name_what_they_are_about(which in 0..4_usize, cpu in 12..1024_u32) {
+        let mut case = good();
+        flip(&mut case.plan, which, CpuId(cpu));
+        let found = case.check();
+        let expected = Violation::NotManaged { what: Holder::Group(Group::Vcpu), cpus: CpuSet::EMPTY };
+        let text = found
+            .iter()
+            .find(|violation| discriminant(*violation) == discriminant(&expected))
+            .map(ToString::to_string);
+        prop_assert!(text.is_some_and(|text| text.contains(&cpu.to_string())));
+    }
+}
