@@ -1,0 +1,107 @@
+//! What to do with a host: [`decide`] turns what was seen and what is wanted into a [`Plan`] with its reasons.
+//!
+//! The daemon, the simulator and `ostler plan` call the same function. It is pure: time and randomness are arguments, what it
+//! remembers is a value that it takes and returns ([`State`]), and `clippy.toml` beside this crate refuses clocks,
+//! files, environment and unordered maps. A recorded decision can therefore be made again, bit for bit.
+//!
+//! A decision is composed of layers, each of which owns one question. They share one [`Ledger`] of cores, which
+//! grants a core to one owner and refuses it to the next, so that no layer can give away what another has given.
+//!
+//! | layer | question | module |
+//! |---|---|---|
+//! | partition | how many cores, and which, for vCPUs, for network queues and for best-effort guests? | [`partition`] |
+//!
+//! Where the paper's symbols are: the table in [`partition`].
+//!
+//! May depend on: `ostler-model`. `ostler-check` judges what comes out, by rules of its own.
+
+mod ledger;
+pub mod partition;
+mod roster;
+
+use ostler_model::{Facts, Intent, Nanos, Plan, Reason, Snapshot, State};
+
+pub use ledger::Ledger;
+pub use roster::{Member, Roster};
+
+/// A plan, why it is so, and what to remember for the next.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// What is to be done.
+    pub plan: Plan,
+    /// Why, in the order in which it was decided.
+    pub reasons: Vec<Reason>,
+    /// To be handed to the next [`decide`].
+    pub state: State,
+}
+
+/// Where policies draw random numbers from. Any `FnMut() -> u64` is one.
+pub trait Random {
+    /// The next 64 random bits.
+    fn next_u64(&mut self) -> u64;
+}
+
+impl<F: FnMut() -> u64> Random for F {
+    fn next_u64(&mut self) -> u64 {
+        self()
+    }
+}
+
+/// What the layers read.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// The host.
+    pub facts: &'a Facts,
+    /// This period.
+    pub snapshot: &'a Snapshot,
+    /// What the operator wants.
+    pub intent: &'a Intent,
+    /// The guests in the steward's care.
+    pub roster: &'a Roster<'a>,
+    /// The time of the decision.
+    pub now: Nanos,
+}
+
+/// Decides for the whole host.
+///
+/// `now` is on the clock of [`Snapshot::at`]; a snapshot that has grown old by then is not acted on. The same arguments give
+/// the same decision. The partition layer draws nothing from `rng`: it is here because layers that break ties at random
+/// come in by this signature too, and a recorded seed must cover them.
+pub fn decide(
+    facts: &Facts,
+    snapshot: &Snapshot,
+    intent: &Intent,
+    state: &State,
+    now: Nanos,
+    rng: &mut (impl Random + ?Sized),
+) -> Decision {
+    let _ = rng;
+    let roster = Roster::new(snapshot, intent);
+    let seen = Seen {
+        facts,
+        snapshot,
+        intent,
+        roster: &roster,
+        now,
+    };
+    let mut ledger = Ledger::new(facts, snapshot, intent);
+    // As many as an uneventful period has.
+    let mut reasons = Vec::with_capacity(16);
+    let partition = partition::decide(&seen, &mut ledger, &state.partition, &mut reasons);
+    let generation = state.generation + 1;
+    Decision {
+        plan: Plan {
+            generation,
+            parent: (state.generation > 0).then_some(state.generation),
+            at: snapshot.at,
+            groups: ledger.close(),
+            guests: partition.guests,
+            nics: partition.nics,
+        },
+        reasons,
+        state: State {
+            generation,
+            partition: partition.memory,
+        },
+    }
+}

@@ -1,0 +1,168 @@
+//! How many cores: Algorithms 1 and 2 of the paper, on numbers alone.
+//!
+//! Where the paper leaves a case open, or its text lets a plan go wrong, this is what is done here:
+//!
+//! - **Rounding.** Algorithm 1 rounds both shares; at exactly a half both round up and their sum exceeds `TotalCore`. Here
+//!   `NextCore_NQ` is what `NextCore_vCPU` leaves, and both keep at least one core (`the_sum_is_total`).
+//! - **A shrinking group never grows.** Line 10 of Algorithm 2 gives `ceil(MARGIN * TotalUtil / Th)` to a group that needs less
+//!   than it has. For large groups that can exceed even what it has: 21 cores with a need of 20 would become 22. The
+//!   margin is there to keep cores, so it keeps at most those that are there.
+//! - **The margin yields.** With the margin on top, the groups' sum can exceed `TotalCore` although bare demand does not. What
+//!   the margin added is then given up, from the network queues first.
+//! - **No demand at all.** Algorithm 1 divides by `ReqCore_total`. When that is below [`QUIET`], the shares are a ratio of noise,
+//!   and an idle host would shuffle cores every period: the split stays as it was.
+//! - **Rounding errors.** 2.1 / 0.7 is a little above 3 in binary; a quotient within [`EPSILON`] of a whole number is that number.
+
+/// Below this demand of all groups together, in cores, proportions are noise: any split serves it.
+pub const QUIET: f64 = 1.0;
+
+/// How far above a whole number a quotient may be and still count as that number.
+pub const EPSILON: f64 = 1e-9;
+
+/// Cores for each group (`NextCore`, `PrevCore`), in units.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Split {
+    /// For vCPUs.
+    pub vcpu: u32,
+    /// For network queues.
+    pub nq: u32,
+}
+
+impl Split {
+    /// Both together.
+    pub fn sum(self) -> u32 {
+        self.vcpu + self.nq
+    }
+}
+
+/// What a group asks for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ask {
+    /// Cores' time that it used (`TotalUtil`).
+    pub busy: f64,
+    /// The share of a core's time that it may use (`Th`).
+    pub threshold: f64,
+    /// Cores that it has (`PrevCore`).
+    pub previous: u32,
+}
+
+impl Ask {
+    /// What it needs, in cores and parts of cores (`ReqCore` of Algorithm 1).
+    pub fn required(self) -> f64 {
+        self.busy / self.threshold
+    }
+
+    /// What it needs in whole cores, at least one (`ReqCore` of Algorithm 2).
+    pub fn bare(self) -> u32 {
+        ceil(self.required()).max(1)
+    }
+
+    /// What it gets where cores abound: bare demand when it grows, and when it shrinks, demand with the margin.
+    pub fn with_margin(self, margin: f64) -> u32 {
+        let bare = self.bare();
+        if self.previous > bare {
+            ceil(margin.max(1.0) * self.required()).clamp(bare, self.previous)
+        } else {
+            bare
+        }
+    }
+}
+
+/// What Algorithm 2 came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Energy {
+    /// Cores for each group.
+    pub next: Split,
+    /// Bare demand (`ReqCore`).
+    pub bare: Split,
+    /// What the margin would have kept but for want of cores.
+    pub given_up: Split,
+    /// Whether bare demand exceeded what there is.
+    pub contended: bool,
+}
+
+/// Lines 5 and 6 of Algorithm 1: `total` cores in proportion to two demands, at least one each. Demands of nothing split evenly.
+///
+/// `total` is at least 2; with less there is nothing to divide.
+pub fn proportional(total: u32, vcpu: f64, nq: f64) -> Split {
+    let required = vcpu + nq;
+    let share = if required > 0.0 {
+        f64::from(total) * vcpu / required
+    } else {
+        f64::from(total) / 2.0
+    };
+    let vcpu = whole(share.round()).clamp(1, total.max(2) - 1);
+    Split {
+        vcpu,
+        nq: total.saturating_sub(vcpu),
+    }
+}
+
+/// Algorithm 1 (vSPACE-P). `Err` is the split of a host too quiet to measure: that of before, stretched to `total`.
+pub fn performance(total: u32, vcpu: Ask, nq: Ask) -> Result<Split, Split> {
+    let previous = Split {
+        vcpu: vcpu.previous,
+        nq: nq.previous,
+    };
+    if vcpu.required() + nq.required() >= QUIET {
+        Ok(proportional(total, vcpu.required(), nq.required()))
+    } else if previous.vcpu > 0 && previous.nq > 0 && previous.sum() == total {
+        Err(previous)
+    } else {
+        Err(proportional(
+            total,
+            f64::from(previous.vcpu),
+            f64::from(previous.nq),
+        ))
+    }
+}
+
+/// Algorithm 2 (vSPACE-E).
+pub fn energy(total: u32, vcpu: Ask, nq: Ask, margin: f64) -> Energy {
+    let bare = Split {
+        vcpu: vcpu.bare(),
+        nq: nq.bare(),
+    };
+    if bare.vcpu.saturating_add(bare.nq) > total {
+        return Energy {
+            next: proportional(total, f64::from(bare.vcpu), f64::from(bare.nq)),
+            bare,
+            given_up: Split::default(),
+            contended: true,
+        };
+    }
+    let wish = Split {
+        vcpu: vcpu.with_margin(margin),
+        nq: nq.with_margin(margin),
+    };
+    let excess = wish.vcpu.saturating_add(wish.nq).saturating_sub(total);
+    let from_nq = excess.min(wish.nq - bare.nq);
+    let from_vcpu = excess - from_nq;
+    Energy {
+        next: Split {
+            vcpu: wish.vcpu - from_vcpu,
+            nq: wish.nq - from_nq,
+        },
+        bare,
+        given_up: Split {
+            vcpu: from_vcpu,
+            nq: from_nq,
+        },
+        contended: false,
+    }
+}
+
+/// The smallest whole number of cores that is not below `x`.
+pub fn ceil(x: f64) -> u32 {
+    whole((x - EPSILON).ceil())
+}
+
+/// A whole number as a count: negative ones and NaN are none, too large ones the largest.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the cast saturates, which is what is wanted"
+)]
+pub fn whole(x: f64) -> u32 {
+    x as u32
+}

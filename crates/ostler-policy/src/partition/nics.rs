@@ -1,0 +1,144 @@
+//! What each physical NIC is given: its number of queues, and where their interrupts and softirqs run.
+//!
+//! With `n` network queue CPUs a NIC spreads packets over its first `n` queues, and the interrupt of queue `i` goes to the `i`-th CPU: one
+//! core handles a packet from the NIC's interrupt to the guest's vhost worker. A NIC may have fewer queues than that; RPS then
+//! spreads each queue's softirq work over the CPUs `i, i + queues, i + 2 queues, ...`, so that a NIC with a single queue uses all
+//! of them. Where every queue has a CPU of its own, RPS is off: handing packets over would only cost. Queues out of use are
+//! parked on network queue CPUs too, as an interrupt of theirs may still be on its way.
+//!
+//! XPS lets each CPU send by the queue whose interrupt is its own. Every other CPU is given one of the queues in use in turn: the kernel
+//! would otherwise hash its sends over all queues, those out of use among them.
+
+use ostler_model::{
+    CpuId, CpuSet, IrqPlan, MAX_CPUS, NicFacts, NicPlan, NicView, QueueCount, Reason,
+};
+
+use super::Queues;
+use crate::Seen;
+
+/// The NICs in the steward's care that are there, in order of name.
+pub fn present<'a>(seen: &Seen<'a>) -> Vec<(&'a NicView, Option<&'a NicFacts>)> {
+    let mut nics: Vec<_> = seen
+        .snapshot
+        .nics
+        .iter()
+        .filter(|nic| seen.intent.nics.contains(&nic.name))
+        .map(|nic| {
+            let facts = seen.facts.nics.iter().find(|facts| facts.name == nic.name);
+            (nic, facts)
+        })
+        .collect();
+    nics.sort_by(|a, b| a.0.name.cmp(&b.0.name));
+    nics.dedup_by(|a, b| a.0.name == b.0.name);
+    nics
+}
+
+/// Says which NICs the intent names and nobody finds.
+pub fn name_absent(seen: &Seen<'_>, reasons: &mut Vec<Reason>) {
+    for name in &seen.intent.nics {
+        if !seen.snapshot.nics.iter().any(|nic| &nic.name == name) {
+            reasons.push(Reason::NicAbsent { nic: name.clone() });
+        }
+    }
+}
+
+/// Plans the NICs. `order` are the network queue CPUs in order of preference; without any, NICs stay as they are.
+pub fn plan(
+    seen: &Seen<'_>,
+    nics: &[(&NicView, Option<&NicFacts>)],
+    queues: Queues,
+    order: &[CpuId],
+    reasons: &mut Vec<Reason>,
+) -> Vec<NicPlan> {
+    if order.is_empty() {
+        return Vec::new();
+    }
+    let online = seen.facts.topology.online();
+    nics.iter()
+        .map(|&(view, facts)| {
+            let most = queues_of_device(view, facts);
+            let settable = facts.is_some_and(|facts| facts.rss_settable);
+            let in_use = match (settable, queues) {
+                (false, _) => {
+                    let stays = view.queues.max(1);
+                    if stays > 1 || most > 1 {
+                        reasons.push(Reason::QueuesFixed {
+                            nic: view.name.clone(),
+                            queues: stays,
+                        });
+                    }
+                    stays
+                }
+                (true, Queues::PerCore) => count(order.len()).clamp(1, most),
+                (true, Queues::Fixed(QueueCount::One)) => 1,
+                (true, Queues::Fixed(QueueCount::Max)) => most,
+            };
+            let entries = most.max(in_use).min(MAX_CPUS) as usize;
+            NicPlan {
+                name: view.name.clone(),
+                queues: in_use,
+                irqs: view
+                    .irqs
+                    .iter()
+                    .map(|irq| IrqPlan {
+                        irq: irq.irq,
+                        queue: irq.queue,
+                        cpus: CpuSet::single(order[irq.queue as usize % order.len()]),
+                    })
+                    .collect(),
+                xps: xps(&online, order, in_use as usize, entries),
+                rps: rps(queues, order, in_use as usize, entries),
+            }
+        })
+        .collect()
+}
+
+/// How many queues a device has, at least one. What the facts say may be too much where queues lack an interrupt.
+fn queues_of_device(view: &NicView, facts: Option<&NicFacts>) -> u32 {
+    let by_irqs = view
+        .irqs
+        .iter()
+        .map(|irq| irq.queue.saturating_add(1))
+        .max();
+    let by_facts = facts.map(|facts| facts.queues_max);
+    match (by_facts, by_irqs) {
+        (Some(facts), Some(irqs)) => facts.min(irqs),
+        (Some(most), None) | (None, Some(most)) => most,
+        (None, None) => view.queues,
+    }
+    .clamp(1, MAX_CPUS)
+}
+
+fn xps(online: &CpuSet, order: &[CpuId], in_use: usize, most: usize) -> Vec<CpuSet> {
+    let mut sets = vec![CpuSet::EMPTY; most];
+    let mut own = CpuSet::EMPTY;
+    for (at, &cpu) in order.iter().enumerate() {
+        sets[at % in_use.min(most)].insert(cpu);
+        own.insert(cpu);
+    }
+    for (at, cpu) in online.difference(&own).iter().enumerate() {
+        sets[at % in_use].insert(cpu);
+    }
+    sets
+}
+
+fn rps(queues: Queues, order: &[CpuId], in_use: usize, most: usize) -> Vec<CpuSet> {
+    let mut sets = vec![CpuSet::EMPTY; most];
+    // The baselines with a fixed number of queues are meant to process packets where they arrive.
+    if queues == Queues::PerCore && in_use < order.len() {
+        for (at, &cpu) in order.iter().enumerate() {
+            sets[at % in_use].insert(cpu);
+        }
+        for set in &mut sets {
+            // A queue that is left with its own CPU alone has nobody to hand packets to.
+            if set.len() < 2 {
+                *set = CpuSet::EMPTY;
+            }
+        }
+    }
+    sets
+}
+
+fn count(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}

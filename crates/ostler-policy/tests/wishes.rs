@@ -1,0 +1,391 @@
+//! What guests and NICs are given, case by case.
+
+mod support;
+
+use ostler_check::check;
+use ostler_model::{
+    ActMode, AgentHealth, ByThreads, CpuId, CpuSet, Facts, Group, GuestView, Intent, LatencyView,
+    Nanos, PartitionPolicy, Plan, QueueCount, Reason, RunState, Snapshot, State, Thresholds,
+    Unmeasured,
+};
+use ostler_policy::Decision;
+use support::{PERIOD, busy, decide_now, facts, guest, intent, nanos, set, snapshot};
+
+/// Two decisions: one on no measurement, the other after a period in which the groups' cores were so busy, in cores' time.
+fn settle(
+    facts: &Facts,
+    intent: &Intent,
+    guests: &[GuestView],
+    vcpu: f64,
+    nq: f64,
+) -> (Snapshot, Decision) {
+    let mut first = snapshot(facts, guests.to_vec());
+    first.interval = Nanos::ZERO;
+    let begun = decide_now(facts, &first, intent, &State::default());
+    let mut second = snapshot(facts, guests.to_vec());
+    second.at = Nanos(2 * PERIOD.0);
+    for (cpus, cores) in [(begun.plan.groups.vcpu, vcpu), (begun.plan.groups.nq, nq)] {
+        busy(&mut second, &cpus, cores / f64::from(cpus.len()));
+    }
+    let decision = decide_now(facts, &second, intent, &begun.state);
+    let violations = check(facts, &second, intent, Some(&begun.plan), &decision.plan);
+    assert_eq!(violations, []);
+    (second, decision)
+}
+
+fn lc(plan: &Plan) -> &ostler_model::GuestPlan {
+    plan.guest(&"lc0".into()).unwrap()
+}
+
+fn be(plan: &Plan) -> &ostler_model::GuestPlan {
+    plan.guest(&"be0".into()).unwrap()
+}
+
+fn has(decision: &Decision, wanted: impl Fn(&Reason) -> bool) -> bool {
+    decision.reasons.iter().any(wanted)
+}
+
+fn ids(ids: &[u32]) -> Vec<CpuId> {
+    ids.iter().copied().map(CpuId).collect()
+}
+
+#[test]
+fn queues_workers_and_interrupts_share_the_cores() {
+    let (facts, intent) = (facts(12), intent(PartitionPolicy::Energy));
+    let guests = [guest("lc0", 4, 4)];
+    let (_, decision) = settle(&facts, &intent, &guests, 2.0, 1.2);
+    let plan = &decision.plan;
+    assert_eq!(
+        (plan.groups.vcpu, plan.groups.nq),
+        (set("0-3"), set("10-11"))
+    );
+    assert_eq!(plan.groups.idle, set("4-9"));
+    let nic = &plan.nics[0];
+    assert_eq!(nic.queues, 2);
+    // Queue 0 is where the first core given to queues is; queues out of use are parked there too.
+    for irq in &nic.irqs {
+        assert_eq!(irq.cpus, CpuSet::single(CpuId(11 - irq.queue % 2)));
+    }
+    assert!(nic.rps.iter().all(CpuSet::is_empty));
+    assert!(nic.xps[0].contains(CpuId(11)) && nic.xps[1].contains(CpuId(10)));
+    assert!(nic.xps[2..].iter().all(CpuSet::is_empty));
+    let everyone = nic
+        .xps
+        .iter()
+        .fold(CpuSet::EMPTY, |all, set| all.union(set));
+    assert_eq!(everyone, set("0-11"));
+    let lc = lc(plan);
+    assert_eq!(lc.vhost_pins, ids(&[11, 10, 11, 10]));
+    assert_eq!((lc.queues, lc.vcpus_active), (Some(2), Some(4)));
+    assert_eq!(lc.vcpu_pins, ids(&[0, 1, 2, 3]));
+}
+
+#[test]
+fn a_nic_with_one_queue_spreads_its_softirqs() {
+    let (mut facts, intent) = (facts(12), intent(PartitionPolicy::Energy));
+    facts.nics[0].queues_max = 1;
+    let (_, decision) = settle(&facts, &intent, &[guest("lc0", 4, 4)], 2.0, 1.8);
+    let nic = &decision.plan.nics[0];
+    assert_eq!(decision.plan.groups.nq, set("9-11"));
+    assert_eq!((nic.queues, &nic.rps), (1, &vec![set("9-11")]));
+    assert_eq!(nic.irqs[0].cpus, set("11"));
+}
+
+#[test]
+fn a_nic_that_cannot_be_set_keeps_its_queues() {
+    let (mut facts, intent) = (facts(12), intent(PartitionPolicy::Energy));
+    facts.nics[0].rss_settable = false;
+    let (_, decision) = settle(&facts, &intent, &[guest("lc0", 4, 4)], 2.0, 1.2);
+    assert_eq!(decision.plan.nics[0].queues, 1);
+    assert_eq!(decision.plan.nics[0].rps[0], set("10-11"));
+    assert!(has(&decision, |r| matches!(
+        r,
+        Reason::QueuesFixed { queues: 1, .. }
+    )));
+}
+
+#[test]
+fn a_guest_that_has_not_followed_yet_is_not_pinned() {
+    let (facts, intent) = (facts(12), intent(PartitionPolicy::Energy));
+    let mut lc0 = guest("lc0", 8, 2);
+    let (_, before) = settle(&facts, &intent, &[lc0.clone()], 2.0, 0.5);
+    assert_eq!(lc(&before.plan).vcpus_active, Some(4));
+    assert_eq!(lc(&before.plan).vcpu_pins, []);
+    assert!(has(&before, |r| matches!(r, Reason::TurnedDown { .. })));
+    lc0.agent
+        .as_mut()
+        .unwrap()
+        .state
+        .as_mut()
+        .unwrap()
+        .vcpus_active = vec![0, 2, 4, 6];
+    let (_, after) = settle(&facts, &intent, &[lc0], 2.0, 0.5);
+    // Each vCPU in use has a core to itself; the others are parked beside them.
+    assert_eq!(lc(&after.plan).vcpu_pins, ids(&[0, 0, 1, 1, 2, 2, 3, 3]));
+}
+
+#[test]
+fn several_guests_float_over_all_cores() {
+    let (facts, intent) = (facts(20), intent(PartitionPolicy::Performance));
+    let mut guests = [guest("lc0", 16, 2), guest("lc1", 16, 2)];
+    for guest in &mut guests {
+        guest
+            .agent
+            .as_mut()
+            .unwrap()
+            .state
+            .as_mut()
+            .unwrap()
+            .vcpus_active = vec![0];
+    }
+    guests[0].vcpus[0].usage.run = nanos(0.9);
+    guests[1].vcpus[0].usage.run = nanos(0.2);
+    guests[1].vcpus[1].usage.wait = nanos(0.1);
+    let (_, decision) = settle(&facts, &intent, &guests, 8.0, 2.0);
+    let plans = &decision.plan.guests;
+    assert_eq!(
+        (plans[0].vcpus_active, plans[1].vcpus_active),
+        (Some(16), Some(16))
+    );
+    assert!(plans.iter().all(|plan| plan.vcpu_pins.is_empty()));
+    assert_eq!(plans[0].vhost_pins, ids(&[19, 18]));
+    assert_eq!(plans[1].vhost_pins, ids(&[17, 16]));
+}
+
+#[test]
+fn a_guest_without_an_agent_to_rely_on_is_asked_nothing() {
+    let (facts, intent) = (facts(12), intent(PartitionPolicy::Energy));
+    let breaks: [fn(&mut GuestView); 4] = [
+        |guest| guest.agent = None,
+        |guest| guest.agent.as_mut().unwrap().health = AgentHealth::Silent,
+        |guest| guest.agent.as_mut().unwrap().state = None,
+        |guest| guest.agent.as_mut().unwrap().age = Nanos::from_secs(5),
+    ];
+    for broken in breaks {
+        let mut lc0 = guest("lc0", 4, 2);
+        broken(&mut lc0);
+        let (_, decision) = settle(&facts, &intent, &[lc0], 2.0, 0.5);
+        let plan = lc(&decision.plan);
+        assert_eq!((plan.vcpus_active, plan.queues), (None, None));
+        assert!(has(&decision, |r| matches!(r, Reason::NoAgent { .. })));
+        assert_eq!(plan.vcpu_pins.len(), 4);
+    }
+}
+
+#[test]
+fn best_effort_guests_go_where_the_mode_says() {
+    let facts = facts(8);
+    let guests = [guest("be0", 2, 1), guest("lc0", 4, 2)];
+    let place = |policy, vcpu, nq| {
+        let (_, decision) = settle(&facts, &intent(policy), &guests, vcpu, nq);
+        let plan = decision.plan.clone();
+        let reason = decision
+            .reasons
+            .into_iter()
+            .find(|reason| matches!(reason, Reason::BestEffortOn { .. } | Reason::Suspend { .. }));
+        (
+            be(&plan).run,
+            be(&plan).vcpu_cpus,
+            plan.groups,
+            reason.unwrap(),
+        )
+    };
+    let (run, cpus, groups, why) = place(PartitionPolicy::Resource, 1.0, 0.5);
+    assert_eq!((run, cpus), (RunState::Running, groups.best_effort));
+    assert!(matches!(
+        why,
+        Reason::BestEffortOn {
+            group: Group::BestEffort,
+            cores: 5
+        }
+    ));
+    let (run, cpus, groups, why) = place(PartitionPolicy::Resource, 4.0, 1.3);
+    assert_eq!(
+        (run, cpus, groups.best_effort),
+        (RunState::Suspended, CpuSet::EMPTY, CpuSet::EMPTY)
+    );
+    assert!(matches!(why, Reason::Suspend { .. }), "{groups:?}");
+    let (run, cpus, groups, why) = place(PartitionPolicy::Energy, 1.0, 0.5);
+    assert_eq!((run, cpus), (RunState::Running, groups.idle));
+    assert!(matches!(
+        why,
+        Reason::BestEffortOn {
+            group: Group::Idle,
+            ..
+        }
+    ));
+    let (run, cpus, groups, why) = place(PartitionPolicy::Performance, 1.0, 0.5);
+    assert_eq!((run, cpus), (RunState::Running, groups.vcpu));
+    assert!(matches!(
+        why,
+        Reason::BestEffortOn {
+            group: Group::Vcpu,
+            ..
+        }
+    ));
+}
+
+#[test]
+fn the_first_decision_splits_evenly_and_suspends_nobody() {
+    let (facts, intent) = (facts(8), intent(PartitionPolicy::Resource));
+    let mut first = snapshot(&facts, vec![guest("be0", 2, 1), guest("lc0", 4, 2)]);
+    first.interval = Nanos::ZERO;
+    let decision = decide_now(&facts, &first, &intent, &State::default());
+    let groups = decision.plan.groups;
+    assert_eq!((groups.vcpu, groups.nq), (set("0-3"), set("4-7")));
+    assert_eq!(be(&decision.plan).run, RunState::Running);
+    assert!(has(&decision, |r| *r
+        == Reason::Unmeasured(Unmeasured::NoInterval)));
+    assert_eq!((decision.plan.generation, decision.plan.parent), (1, None));
+}
+
+#[test]
+fn one_core_is_shared() {
+    let (facts, intent) = (facts(1), intent(PartitionPolicy::Energy));
+    let (_, decision) = settle(&facts, &intent, &[guest("lc0", 2, 1)], 0.4, 0.0);
+    let groups = decision.plan.groups;
+    assert_eq!(
+        (groups.vcpu, groups.nq, groups.shared),
+        (set("0"), set("0"), true)
+    );
+    assert!(has(&decision, |r| matches!(
+        r,
+        Reason::TooFewCores { available: 1 }
+    )));
+}
+
+#[test]
+fn a_host_without_cores_is_left_alone() {
+    let (facts, mut intent) = (facts(4), intent(PartitionPolicy::Energy));
+    intent.cores.reserved = set("0-3");
+    let (_, decision) = settle(&facts, &intent, &[guest("lc0", 2, 1)], 0.0, 0.0);
+    assert!(decision.plan.guests.is_empty() && decision.plan.nics.is_empty());
+    assert!(has(&decision, |r| matches!(r, Reason::Nothing { .. })));
+}
+
+#[test]
+fn groups_that_nothing_needs_are_empty() {
+    let (facts, mut intent) = (facts(8), intent(PartitionPolicy::Performance));
+    let (_, decision) = settle(&facts, &intent, &[guest("be0", 2, 1)], 0.0, 0.3);
+    assert_eq!(decision.plan.groups.vcpu, CpuSet::EMPTY);
+    assert_eq!(decision.plan.groups.nq, set("7"));
+    assert_eq!(be(&decision.plan).vcpu_cpus, set("0-6"));
+    intent.nics.clear();
+    let (_, decision) = settle(&facts, &intent, &[guest("lc0", 2, 0)], 0.3, 0.0);
+    assert_eq!(decision.plan.groups.vcpu, set("0-7"));
+    assert!(has(&decision, |r| matches!(
+        r,
+        Reason::Unneeded { group: Group::Nq }
+    )));
+    assert_eq!(lc(&decision.plan).queues, None);
+}
+
+#[test]
+fn observe_mode_measures_by_threads() {
+    let (facts, mut intent) = (facts(8), intent(PartitionPolicy::Energy));
+    intent.act.mode = ActMode::Observe;
+    let mut lc0 = guest("lc0", 4, 2);
+    for vcpu in &mut lc0.vcpus {
+        vcpu.usage.run = nanos(0.5);
+    }
+    lc0.vhost[0].usage.run = nanos(0.8);
+    // The cores are busy with something else; nothing of it counts.
+    let (_, decision) = settle(&facts, &intent, &[lc0], 4.0, 4.0);
+    assert_eq!(decision.plan.groups.vcpu.len(), 4);
+    assert_eq!(decision.plan.groups.nq.len(), 2);
+    let observing = |r: &Reason| {
+        matches!(
+            r,
+            Reason::ByThreads {
+                why: ByThreads::Observing,
+                ..
+            }
+        )
+    };
+    assert!(has(&decision, observing));
+}
+
+#[test]
+fn what_is_missing_or_old_is_said() {
+    let (facts, mut intent) = (facts(8), intent(PartitionPolicy::Energy));
+    intent.nics.push("eth9".into());
+    let mut old = guest("lc0", 0, 1);
+    old.age = Nanos::from_secs(5);
+    old.frozen = true;
+    old.latency = Some(LatencyView {
+        responses: 1,
+        p50: Nanos(1),
+        p95: Nanos(1),
+        p99: Nanos(1),
+        age: Nanos::from_secs(3),
+    });
+    let (_, decision) = settle(&facts, &intent, &[old], 0.0, 0.0);
+    assert!(has(
+        &decision,
+        |r| matches!(r, Reason::NicAbsent { nic } if nic == "eth9")
+    ));
+    assert!(has(&decision, |r| matches!(r, Reason::OldView { .. })));
+    assert!(has(&decision, |r| matches!(r, Reason::Frozen { .. })));
+    assert!(has(&decision, |r| matches!(r, Reason::NoVcpus { .. })));
+    let three = Some(Nanos::from_secs(3));
+    assert!(has(
+        &decision,
+        |r| matches!(r, Reason::NoLatency { age, .. } if *age == three)
+    ));
+    assert_eq!(lc(&decision.plan).vhost_pins, []);
+}
+
+#[test]
+fn other_thresholds_from_the_operator_start_over() {
+    let (facts, mut intent) = (facts(8), intent(PartitionPolicy::Energy));
+    let (second, decision) = settle(&facts, &intent, &[guest("lc0", 4, 1)], 1.0, 0.2);
+    let mut state = decision.state;
+    state.partition.thresholds = Some(Thresholds { vcpu: 0.3, nq: 0.3 });
+    let kept = decide_now(&facts, &second, &intent, &state).state.partition;
+    assert_eq!(kept.thresholds, Some(Thresholds { vcpu: 0.3, nq: 0.3 }));
+    intent.partition.thresholds = Thresholds { vcpu: 0.5, nq: 0.6 };
+    let anew = decide_now(&facts, &second, &intent, &state).state.partition;
+    assert_eq!(anew.thresholds, Some(Thresholds { vcpu: 0.5, nq: 0.6 }));
+}
+
+#[test]
+fn baselines_are_what_they_are_called() {
+    let facts = facts(12);
+    let guests = [guest("be0", 2, 1), guest("lc0", 6, 4)];
+    let plan = |policy, vcpu, nq| settle(&facts, &intent(policy), &guests, vcpu, nq).1.plan;
+
+    for (queues, count) in [(QueueCount::One, 1), (QueueCount::Max, 8)] {
+        let plan = plan(PartitionPolicy::TimeSharing { queues }, 3.0, 0.0);
+        assert_eq!(
+            (plan.groups.vcpu, plan.groups.nq),
+            (set("0-11"), set("0-11"))
+        );
+        assert_eq!(plan.nics[0].queues, count);
+        assert_eq!(lc(&plan).queues, Some(count.min(4)));
+        assert_eq!(lc(&plan).vcpus_active, Some(6));
+        assert!(lc(&plan).vcpu_pins.is_empty() && lc(&plan).vhost_pins.is_empty());
+        assert_eq!(be(&plan).vcpu_cpus, set("0-11"));
+        assert!(plan.nics[0].rps.iter().all(CpuSet::is_empty));
+    }
+
+    let fixed = plan(PartitionPolicy::Static { vcpu: 7, nq: 3 }, 0.1, 2.9);
+    assert_eq!(
+        (fixed.groups.vcpu, fixed.groups.nq),
+        (set("0-6"), set("9-11"))
+    );
+
+    let pool = plan(PartitionPolicy::CoreNap, 0.0, 3.0);
+    assert_eq!((pool.groups.vcpu, pool.groups.nq), (set("0-4"), set("0-4")));
+    assert_eq!((pool.groups.idle, pool.nics[0].queues), (set("5-11"), 5));
+
+    // Run time alone counts: the cores' business with packets doesn't.
+    let mut guests = guests.clone();
+    guests[1].vcpus[0].usage.run = nanos(1.0);
+    guests[1].vcpus[1].usage.run = nanos(0.2);
+    let queues = QueueCount::One;
+    let policy = PartitionPolicy::Demeter { queues };
+    let (_, demeter) = settle(&facts, &intent(policy), &guests, 9.0, 0.0);
+    let groups = demeter.plan.groups;
+    assert_eq!((groups.vcpu, groups.best_effort), (set("0-1"), set("2-11")));
+    assert_eq!((groups.nq, demeter.plan.nics[0].queues), (set("0-11"), 1));
+}
