@@ -1,0 +1,322 @@
+//! Where each CPU's time went in a period.
+//!
+//! By BPF to the nanosecond, or by `/proc/stat` in ticks where BPF can't be used. Both yield totals since
+//! some start; a [`CpuMeter`] turns totals into what happened in between. A total that went backwards (a CPU
+//! was taken out and came back, a counter wrapped) yields nothing for that period rather than nonsense.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ostler_model::{CpuId, CpuSet, CpuUsage, HostCounters, Nanos};
+
+use crate::bpf::host::{CpuTotals, HostBpf};
+use crate::error::SenseError;
+
+/// `/proc/stat` counts in hundredths of a second on every architecture (`USER_HZ`).
+const TICK_NS: u64 = 10_000_000;
+
+/// Totals of one reading.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// Per CPU that could be read.
+    pub(crate) cpus: BTreeMap<CpuId, CpuTotals>,
+    /// Where counters come from.
+    pub(crate) counters: Counters,
+}
+
+/// Where the host's counters come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counters {
+    /// Each CPU's totals hold them; exits from guests only if `kvm_exits`.
+    PerCpu {
+        /// Whether exits from guests are counted.
+        kvm_exits: bool,
+    },
+    /// Host-wide totals, of which `None` is not counted.
+    Host(HostCounters),
+}
+
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters::Host(HostCounters::default())
+    }
+}
+
+/// Reads totals up to `now` by BPF.
+pub(crate) fn by_bpf(bpf: &HostBpf, online: &CpuSet, now: Nanos) -> Totals {
+    let cpus: BTreeMap<CpuId, CpuTotals> = online
+        .iter()
+        .filter_map(|cpu| Some((cpu, bpf.cpu(cpu, now.0)?)))
+        .collect();
+    Totals {
+        cpus,
+        counters: Counters::PerCpu {
+            kvm_exits: bpf.counts_kvm_exits(),
+        },
+    }
+}
+
+/// Reads totals from `/proc/stat`.
+pub(crate) fn by_proc(proc: &Path) -> Result<Totals, SenseError> {
+    let path: PathBuf = proc.join("stat");
+    let text = fs::read_to_string(&path).map_err(|source| SenseError::read(&path, source))?;
+    Ok(parse_stat(&text))
+}
+
+/// Unknown lines and impossible numbers are left out.
+fn parse_stat(text: &str) -> Totals {
+    let mut totals = Totals::default();
+    let mut host = HostCounters::default();
+    for line in text.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let Some(key) = words.next() else { continue };
+        let mut number = || words.next().and_then(|word| word.parse::<u64>().ok());
+        match key {
+            "ctxt" => host.ctx_switches = number(),
+            "intr" => host.irqs = number(),
+            _ => {
+                let Some(cpu) = key.strip_prefix("cpu").and_then(|cpu| cpu.parse().ok()) else {
+                    continue;
+                };
+                // user nice system idle iowait irq softirq steal; guest time is in user's already.
+                let mut ticks = [0; 8];
+                for ticks in &mut ticks {
+                    *ticks = number().unwrap_or(0).saturating_mul(TICK_NS);
+                }
+                let [user, nice, system, idle, iowait, irq, softirq, steal] = ticks;
+                totals.cpus.insert(
+                    CpuId(cpu),
+                    CpuTotals {
+                        idle: idle.saturating_add(iowait),
+                        task: [user, nice, system, steal]
+                            .into_iter()
+                            .fold(0, u64::saturating_add),
+                        softirq,
+                        irq,
+                        ..CpuTotals::default()
+                    },
+                );
+            }
+        }
+    }
+    totals.counters = Counters::Host(host);
+    totals
+}
+
+/// Turns totals into what happened since the reading before.
+#[derive(Debug, Default)]
+pub(crate) struct CpuMeter {
+    previous: Option<Totals>,
+}
+
+impl CpuMeter {
+    /// What happened since the last call, on each CPU that is online. No CPU is busy for longer than the interval:
+    /// ticks are coarse, and the clock is read a little after `now`.
+    pub(crate) fn advance(
+        &mut self,
+        totals: Totals,
+        online: &CpuSet,
+        interval: Nanos,
+    ) -> (Vec<CpuUsage>, HostCounters) {
+        let usage = online
+            .iter()
+            .map(|cpu| {
+                let before = self.previous.as_ref().and_then(|p| p.cpus.get(&cpu));
+                let after = totals.cpus.get(&cpu);
+                match (before, after) {
+                    (Some(before), Some(after)) => usage(cpu, before, after, interval.0),
+                    _ => CpuUsage {
+                        cpu,
+                        busy: Nanos::ZERO,
+                        irq: Nanos::ZERO,
+                        softirq: Nanos::ZERO,
+                    },
+                }
+            })
+            .collect();
+
+        let counters = counters_between(self.previous.as_ref().unwrap_or(&totals), &totals);
+
+        // A CPU that could not be read this time keeps its last totals, so that nothing is lost the next time.
+        let mut totals = totals;
+        if let Some(previous) = self.previous.take() {
+            for (cpu, last) in previous.cpus {
+                if online.contains(cpu) {
+                    totals.cpus.entry(cpu).or_insert(last);
+                }
+            }
+        }
+        self.previous = Some(totals);
+        (usage, counters)
+    }
+}
+
+fn counters_between(previous: &Totals, totals: &Totals) -> HostCounters {
+    match (totals.counters, previous.counters) {
+        (Counters::PerCpu { kvm_exits }, _) => {
+            let sum = |field: fn(&CpuTotals) -> u64| {
+                let pairs = totals
+                    .cpus
+                    .iter()
+                    .filter_map(|(cpu, after)| Some((previous.cpus.get(cpu)?, after)));
+                pairs
+                    .map(|(before, after)| field(after).saturating_sub(field(before)))
+                    .fold(0, u64::saturating_add)
+            };
+            HostCounters {
+                ctx_switches: Some(sum(|cpu| cpu.switches)),
+                migrations: Some(sum(|cpu| cpu.migrations)),
+                irqs: Some(sum(|cpu| cpu.irqs)),
+                kvm_exits: kvm_exits.then(|| sum(|cpu| cpu.kvm_exits)),
+            }
+        }
+        (Counters::Host(after), Counters::Host(before)) => {
+            let since = |before: Option<u64>, after: Option<u64>| {
+                Some(after?.saturating_sub(before.or(after)?))
+            };
+            HostCounters {
+                ctx_switches: since(before.ctx_switches, after.ctx_switches),
+                migrations: since(before.migrations, after.migrations),
+                irqs: since(before.irqs, after.irqs),
+                kvm_exits: since(before.kvm_exits, after.kvm_exits),
+            }
+        }
+        (Counters::Host(after), Counters::PerCpu { .. }) => counters_between(
+            &Totals {
+                counters: Counters::Host(after),
+                ..Totals::default()
+            },
+            totals,
+        ),
+    }
+}
+
+fn usage(cpu: CpuId, before: &CpuTotals, after: &CpuTotals, interval: u64) -> CpuUsage {
+    let irq = after.irq.saturating_sub(before.irq).min(interval);
+    let softirq = after
+        .softirq
+        .saturating_sub(before.softirq)
+        .min(interval - irq);
+    let task = after
+        .task
+        .saturating_sub(before.task)
+        .min(interval - irq - softirq);
+    CpuUsage {
+        cpu,
+        busy: Nanos(irq + softirq + task),
+        irq: Nanos(irq),
+        softirq: Nanos(softirq),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const INTERVAL: Nanos = Nanos::from_millis(100);
+
+    fn totals(cpus: &[(u32, [u64; 3])]) -> Totals {
+        Totals {
+            cpus: cpus
+                .iter()
+                .map(|&(cpu, [task, softirq, irq])| {
+                    let totals = CpuTotals {
+                        task,
+                        softirq,
+                        irq,
+                        switches: task,
+                        ..CpuTotals::default()
+                    };
+                    (CpuId(cpu), totals)
+                })
+                .collect(),
+            counters: Counters::PerCpu { kvm_exits: false },
+        }
+    }
+
+    fn reading() -> impl Strategy<Value = Vec<(u32, [u64; 3])>> {
+        let near_the_end = (u64::MAX - 1000)..=u64::MAX;
+        let number = prop_oneof![0u64..1_000_000_000, near_the_end];
+        let three = [number.clone(), number.clone(), number];
+        prop::collection::btree_map(0u32..8, three, 0..8).prop_map(|m| m.into_iter().collect())
+    }
+
+    proptest! {
+        /// Whatever totals do (reset, wrap, CPUs that come and go), no CPU is busy for longer than the interval, and
+        /// its parts are no more than the whole.
+        #[test]
+        fn usage_fits_in_the_interval(readings in prop::collection::vec(reading(), 1..20)) {
+            let mut meter = CpuMeter::default();
+            let online = CpuSet::range(0, 6);
+            for reading in readings {
+                let (usage, _) = meter.advance(totals(&reading), &online, INTERVAL);
+                prop_assert_eq!(usage.len(), 6, "each online CPU is told of");
+                for usage in usage {
+                    prop_assert!(usage.busy <= INTERVAL);
+                    prop_assert!(usage.irq.0 + usage.softirq.0 <= usage.busy.0);
+                }
+            }
+        }
+
+        /// With totals that only grow, nothing is lost or made up: differences add up to the growth, even when a CPU
+        /// can't be read now and then.
+        #[test]
+        fn differences_add_up(steps in prop::collection::vec((0u64..40_000_000, any::<bool>()), 2..50)) {
+            let mut meter = CpuMeter::default();
+            let online = CpuSet::single(CpuId(0));
+            let (mut task, mut sum, mut switches) = (5, 0, 0);
+            meter.advance(totals(&[(0, [task, 0, 0])]), &online, Nanos::ZERO);
+            for &(grown, readable) in &steps {
+                task += grown;
+                let reading = if readable { totals(&[(0, [task, 0, 0])]) } else { totals(&[]) };
+                let (usage, counters) = meter.advance(reading, &online, Nanos::from_secs(10));
+                sum += usage[0].busy.0;
+                switches += counters.ctx_switches.unwrap();
+            }
+            let (usage, counters) = meter.advance(totals(&[(0, [task, 0, 0])]), &online, Nanos::from_secs(10));
+            prop_assert_eq!(sum + usage[0].busy.0, task - 5);
+            prop_assert_eq!(switches + counters.ctx_switches.unwrap(), task - 5);
+        }
+
+        #[test]
+        fn any_text_is_read_without_panic(text in "(cpu[0-9]{0,3}|intr|ctxt|x)( [0-9]{1,21}){0,12}\n(.{0,40}\n){0,3}") {
+            parse_stat(&text);
+        }
+    }
+
+    #[test]
+    fn a_cpu_that_comes_back_starts_from_its_new_totals() {
+        let mut meter = CpuMeter::default();
+        let both = CpuSet::range(0, 2);
+        let one = CpuSet::single(CpuId(0));
+        meter.advance(totals(&[(0, [0; 3]), (1, [50; 3])]), &both, Nanos::ZERO);
+        meter.advance(totals(&[(0, [5; 3])]), &one, INTERVAL);
+        let back = totals(&[(0, [9; 3]), (1, [70; 3])]);
+        let (usage, _) = meter.advance(back, &both, INTERVAL);
+        assert_eq!(usage[1].busy, Nanos::ZERO, "it was away: first seen again");
+        let (usage, _) = meter.advance(totals(&[(0, [9; 3]), (1, [71; 3])]), &both, INTERVAL);
+        assert_eq!(usage[1].busy, Nanos(3));
+    }
+
+    #[test]
+    fn the_kernels_line_is_understood() {
+        let totals = parse_stat("cpu  9 9\ncpu1 1 2 4 100 8 16 32 64 5 5\nintr 77 1 2\nctxt 88\n");
+        let cpu = totals.cpus[&CpuId(1)];
+        assert_eq!(
+            [cpu.task, cpu.idle, cpu.irq, cpu.softirq].map(|ns| ns / TICK_NS),
+            [1 + 2 + 4 + 64, 108, 16, 32]
+        );
+        assert_eq!(
+            totals.counters,
+            Counters::Host(HostCounters {
+                ctx_switches: Some(88),
+                irqs: Some(77),
+                ..HostCounters::default()
+            })
+        );
+        assert_eq!(totals.cpus.len(), 1, "the sum of all is no CPU");
+    }
+}

@@ -1,0 +1,249 @@
+//! A connection to one monitor: when it asks what, and what it bears with.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use ostler_model::{GuestSource, Nanos};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::process::{self, Process};
+use super::session::{Answers, Depth, Session};
+use crate::cgroup;
+use crate::config::Roots;
+use crate::guest_report::Report;
+use crate::sys;
+
+/// The most that a monitor may send in a second. An answer about 256 vCPUs has 80 kB.
+const BYTES_PER_SECOND_MAX: u64 = 4 * 1024 * 1024;
+/// The most that is read from one socket before the others' turn.
+const BYTES_PER_TURN: usize = 256 * 1024;
+/// Confirmations are asked for on a grid this wide.
+const GRID: Nanos = Nanos::from_millis(50);
+/// The shortest time between two rounds with one guest, however many events it sends.
+const ROUND_MIN: Nanos = Nanos::from_millis(20);
+
+/// How often what is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Timing {
+    /// Between looks for sockets where folders can't be watched.
+    pub(crate) look: Nanos,
+    /// Between confirmations of a guest's threads.
+    pub(crate) confirm: Nanos,
+    /// Between full rounds.
+    pub(crate) full: Nanos,
+    /// After so much silence a connection is made anew.
+    pub(crate) silence: Nanos,
+}
+
+/// A connection to one monitor.
+pub(super) struct Connection {
+    pub(super) stream: UnixStream,
+    pub(super) token: u64,
+    pub(super) process: Process,
+    pub(super) session: Session,
+    /// What could not be sent at once.
+    unsent: Vec<u8>,
+    /// When it last said anything.
+    heard: Nanos,
+    /// Bytes since `counted`.
+    bytes: u64,
+    counted: Nanos,
+    next_confirm: Nanos,
+    pub(super) next_full: Nanos,
+    /// No round begins before.
+    next_round: Nanos,
+    descriptors: u64,
+}
+
+/// The next point on a grid of [`GRID`], so that one wake-up serves all guests that are due at about the same time.
+fn on_grid(at: Nanos) -> Nanos {
+    Nanos(at.0.div_ceil(GRID.0).saturating_mul(GRID.0))
+}
+
+impl Connection {
+    pub(super) fn open(proc: &Path, path: &Path, token: u64, now: Nanos) -> io::Result<Connection> {
+        let socket = rustix::net::socket_with(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )?;
+        // Fails at once, rather than waits, when the other end's backlog is full.
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+        let stream = UnixStream::from(socket);
+        let pid = sys::peer_pid(&stream)?.ok_or_else(|| {
+            io::Error::other("the process behind it is in a PID namespace that ostler doesn't see")
+        })?;
+        let process = Process::of(proc, pid)
+            .ok_or_else(|| io::Error::other("the process that opened it is gone"))?;
+        Ok(Connection {
+            stream,
+            token,
+            session: Session::new(),
+            unsent: Vec::new(),
+            heard: now,
+            bytes: 0,
+            counted: now,
+            next_confirm: now,
+            next_full: now,
+            next_round: now,
+            descriptors: process.descriptors(),
+            process,
+        })
+    }
+
+    /// Asks what is due.
+    pub(super) fn tend(&mut self, now: Nanos, timing: Timing, roots: &Roots) -> Result<(), String> {
+        if now < self.due(timing) {
+            return Ok(());
+        }
+        if self.session.is_idle() {
+            let descriptors = self.process.descriptors();
+            let full = now >= self.next_full || descriptors != self.descriptors;
+            self.descriptors = descriptors;
+            self.session.ask(if full {
+                self.next_full = now.saturating_add(timing.full);
+                Depth::Full
+            } else {
+                Depth::Threads
+            });
+            self.next_confirm = on_grid(now.saturating_add(timing.confirm));
+            self.next_round = now.saturating_add(ROUND_MIN);
+            self.heard = now;
+            return self.speak();
+        }
+        if cgroup::is_frozen(&roots.proc, &roots.cgroup, self.process.pid.0) {
+            // We may have frozen it ourselves, and for long: it has an excuse until it thaws.
+            self.heard = now;
+            return Ok(());
+        }
+        Err(format!("silent for {:.0} s", timing.silence.as_secs_f64()))
+    }
+
+    /// When there is something to do about it unless it speaks: the next round, or losing patience.
+    pub(super) fn due(&self, timing: Timing) -> Nanos {
+        if self.session.is_idle() {
+            self.next_confirm.min(self.next_full).max(self.next_round)
+        } else {
+            self.heard.saturating_add(timing.silence)
+        }
+    }
+
+    /// Sends what is to be sent, as far as the socket takes it.
+    fn speak(&mut self) -> Result<(), String> {
+        loop {
+            if self.unsent.is_empty() {
+                match self.session.next_request() {
+                    Some(line) => self.unsent = line,
+                    None => return Ok(()),
+                }
+            }
+            match self.stream.write(&self.unsent) {
+                Ok(sent) => drop(self.unsent.drain(..sent)),
+                // One short line is all that is ever on its way, so this is a peer that reads nothing: as good as
+                // silent.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    }
+
+    /// Reads what is there, and goes on with the conversation.
+    pub(super) fn hear(&mut self, now: Nanos) -> Result<(), String> {
+        if now.saturating_sub(self.counted) >= Nanos::from_secs(1) {
+            self.counted = now;
+            self.bytes = 0;
+        }
+        let owed = self.session.owes();
+        let mut buffer = [0; 16 * 1024];
+        let mut turn = 0;
+        while turn < BYTES_PER_TURN {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Err("closed by the other end".to_owned()),
+                Ok(read) => {
+                    turn += read;
+                    self.bytes += read as u64;
+                    if self.bytes > BYTES_PER_SECOND_MAX {
+                        return Err(format!(
+                            "more than {BYTES_PER_SECOND_MAX} bytes in a second"
+                        ));
+                    }
+                    self.session
+                        .receive(&buffer[..read])
+                        .map_err(|error| error.to_string())?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        // Only answers count as a sign of life: events alone would keep a monitor that never answers.
+        self.speak()?;
+        if self.session.owes() != owed {
+            self.heard = now;
+        }
+        Ok(())
+    }
+
+    /// Whether a short round says what is known already.
+    pub(super) fn confirms(&self, answers: &Answers, known: &Report) -> bool {
+        !answers.full
+            && self.is_of(known)
+            && answers
+                .vcpus
+                .as_ref()
+                .is_some_and(|vcpus| *vcpus == known.vcpus)
+    }
+
+    fn is_of(&self, report: &Report) -> bool {
+        (report.pid, report.started) == (self.process.pid, self.process.started)
+    }
+
+    /// What is known after a round: the answers, checked against the process, over what was known before. `None` when
+    /// they are no use.
+    pub(super) fn report(
+        &self,
+        path: &Path,
+        before: Option<&Report>,
+        answers: Answers,
+    ) -> Option<Report> {
+        let threads = self.process.threads();
+        if threads.is_empty() {
+            return None;
+        }
+        let (vcpus, others): (Vec<_>, Vec<_>) = answers
+            .vcpus?
+            .into_iter()
+            .partition(|(_, tid)| threads.binary_search(tid).is_ok());
+        if !others.is_empty() {
+            tracing::warn!(
+                path = %path.display(),
+                ?others,
+                "a guest named threads that are not its own; they are left out"
+            );
+        }
+        if let (Some(before), false) = (before.filter(|b| self.is_of(b)), answers.full) {
+            return Some(Report {
+                vcpus,
+                ..before.clone()
+            });
+        }
+        let descriptors = self.process.tap_descriptors();
+        Some(Report {
+            source: GuestSource::Qmp,
+            name: answers
+                .name
+                .or_else(|| Some(path.file_stem()?.to_string_lossy().into_owned()))
+                .unwrap_or_default(),
+            uuid: answers.uuid,
+            metadata: Vec::new(),
+            pid: self.process.pid,
+            started: self.process.started,
+            vcpus,
+            taps: process::taps(&descriptors, answers.network.as_deref().unwrap_or(&[])),
+            vsock_cid: answers.cid,
+        })
+    }
+}

@@ -1,0 +1,257 @@
+//! Guests are found, followed and lost; and no monitor, however it behaves, holds the loop up.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{FakeGuest, allowed, named, until};
+use ostler_model::{GuestId, Nanos};
+use ostler_sense::{SenseConfig, Sensor, now};
+use rustix::process::Signal;
+
+/// Not a test: the process that [`FakeGuest`] starts.
+#[test]
+fn as_guest() {
+    common::run_as_guest();
+}
+
+fn sensor(folder: &tempfile::TempDir, bpf: bool) -> Sensor {
+    Sensor::new(SenseConfig {
+        qmp_globs: vec![format!("{}/*.qmp", folder.path().display())],
+        bpf,
+        confirm: Nanos::from_millis(200),
+        ..SenseConfig::default()
+    })
+    .unwrap()
+}
+
+#[test]
+fn a_guest_is_told_of_with_its_threads_and_device() {
+    for bpf in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut sensor = sensor(&folder, bpf);
+        assert!(sensor.snapshot(now()).guests.is_empty());
+        let mut guest = FakeGuest::start(&folder.path().join("a.qmp"), "alpha", "normal", 2);
+        guest.start_worker();
+
+        let snapshot = until(&mut sensor, "two vCPUs and a worker", |s| {
+            named(s, "alpha").is_some_and(|g| g.vcpus.len() == 2 && g.vhost.len() == 1)
+        });
+        let seen = named(&snapshot, "alpha").unwrap();
+        assert_eq!(seen.id, GuestId::from("alpha"), "the nil UUID is none");
+        assert_eq!((seen.pid.0, seen.vsock_cid), (guest.pid, Some(77)));
+        assert_eq!(
+            seen.vcpus.iter().map(|v| v.index).collect::<Vec<_>>(),
+            [0, 1]
+        );
+        for vcpu in &seen.vcpus {
+            assert_eq!(vcpu.allowed.to_string(), allowed(guest.pid, vcpu.tid.0));
+        }
+        assert!(seen.taps.is_empty(), "it has no tap open, whatever it says");
+        assert_eq!(
+            seen.vhost[0].queue, None,
+            "a vsock device's worker serves no queue"
+        );
+        assert!(!seen.emulator.is_empty());
+        let cgroup = std::fs::read_to_string(format!("/proc/{}/cgroup", guest.pid)).unwrap();
+        let ours = cgroup.lines().find_map(|line| line.strip_prefix("0::"));
+        assert_eq!(seen.cgroup.as_deref(), ours);
+        assert_eq!(snapshot.guest(&seen.id), Some(seen));
+    }
+}
+
+#[test]
+fn guests_and_vcpus_come_and_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut sensor = sensor(&folder, true);
+    let mut a = FakeGuest::start(&folder.path().join("a.qmp"), "alpha", "normal", 1);
+    let b = FakeGuest::start(&folder.path().join("b.qmp"), "beta", "normal", 3);
+    until(&mut sensor, "both", |s| s.guests.len() == 2);
+    a.plug();
+    let snapshot = until(&mut sensor, "a hot-plugged vCPU", |s| {
+        named(s, "alpha").is_some_and(|g| g.vcpus.len() == 2)
+    });
+    let ids: Vec<&str> = snapshot.guests.iter().map(|g| g.id.as_str()).collect();
+    assert_eq!(ids, ["alpha", "beta"]);
+    b.kill();
+    // Its process is gone, so the very next snapshot is without it, whatever the monitor's thread has noticed.
+    assert!(named(&sensor.snapshot(now()), "beta").is_none());
+    let again = FakeGuest::start(&folder.path().join("c.qmp"), "beta", "normal", 1);
+    let snapshot = until(&mut sensor, "beta again", |s| named(s, "beta").is_some());
+    assert_eq!(named(&snapshot, "beta").unwrap().pid.0, again.pid);
+}
+
+#[test]
+fn two_guests_of_one_name_have_two_ids() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut sensor = sensor(&folder, false);
+    let first = FakeGuest::start(&folder.path().join("z.qmp"), "same", "normal", 1);
+    until(&mut sensor, "the first", |s| s.guests.len() == 1);
+    let second = FakeGuest::start(&folder.path().join("a.qmp"), "same", "normal", 1);
+    let snapshot = until(&mut sensor, "both", |s| s.guests.len() == 2);
+    let of = |pid| snapshot.guests.iter().find(|g| g.pid.0 == pid).unwrap();
+    let late = of(second.pid).id.as_str().to_owned();
+    // Both may have started within one tick of the kernel's clock; then the lower process number has it.
+    assert_eq!(of(first.pid).id, GuestId::from("same"), "{snapshot:?}");
+    assert_eq!(late, format!("same@{}", second.pid));
+}
+
+#[test]
+fn a_thread_that_is_not_the_guests_own_is_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut sensor = sensor(&folder, false);
+    let _guest = FakeGuest::start(&folder.path().join("l.qmp"), "liar", "normal", 1);
+    let snapshot = until(&mut sensor, "the liar", |s| named(s, "liar").is_some());
+    let seen = named(&snapshot, "liar").unwrap();
+    assert_eq!(seen.vcpus.len(), 1);
+    assert!(seen.vcpus.iter().all(|vcpu| vcpu.tid.0 != 1));
+    assert!(seen.emulator.iter().all(|tid| tid.0 != 1));
+}
+
+#[test]
+fn a_frozen_guest_keeps_its_view_and_grows_old_and_thaws() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut sensor = sensor(&folder, true);
+    let guest = FakeGuest::start(&folder.path().join("a.qmp"), "alpha", "normal", 2);
+    until(&mut sensor, "the guest", |s| named(s, "alpha").is_some());
+    guest.signal(Signal::STOP);
+    let old = until(&mut sensor, "age", |s| {
+        named(s, "alpha").expect("it is still there").age > Nanos::from_millis(900)
+    });
+    assert_eq!(named(&old, "alpha").unwrap().vcpus.len(), 2);
+    guest.signal(Signal::CONT);
+    until(&mut sensor, "youth", |s| {
+        named(s, "alpha").expect("it is still there").age < Nanos::from_millis(300)
+    });
+}
+
+/// All misbehaviours at once beside a good guest: it is told of, and snapshots go on at their pace.
+#[test]
+fn a_misbehaving_monitor_costs_nobody_else_anything() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut sensor = sensor(&folder, false);
+    let _bad: Vec<FakeGuest> = common::BEHAVIOURS
+        .iter()
+        .filter(|behaviour| **behaviour != "normal")
+        .map(|behaviour| {
+            let socket = folder.path().join(format!("{behaviour}.qmp"));
+            FakeGuest::start(&socket, behaviour, behaviour, 1)
+        })
+        .collect();
+    until(&mut sensor, "the drip", |s| named(s, "drip").is_some());
+    let _good = FakeGuest::start(&folder.path().join("good.qmp"), "good", "normal", 4);
+    let snapshot = until(&mut sensor, "the good guest", |s| {
+        named(s, "good").is_some()
+    });
+    let mut names: Vec<&str> = snapshot.guests.iter().map(|g| g.name.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["drip", "good"], "nothing is known of the others");
+    // The slowest of many snapshots is bounded by our own work, not by any guest's patience. Generous: the machine is
+    // shared.
+    let slowest = (0..50)
+        .map(|_| {
+            let before = Instant::now();
+            sensor.snapshot(now());
+            before.elapsed()
+        })
+        .max()
+        .unwrap();
+    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+    let age = named(&sensor.snapshot(now()), "good").unwrap().age;
+    assert!(
+        age < Nanos::from_secs(5),
+        "the good guest is asked on: {age:?}"
+    );
+}
+
+#[test]
+fn a_guests_taps_are_those_that_it_has_open() {
+    let name = "a_guests_taps_are_those_that_it_has_open";
+    if std::fs::File::open("/dev/net/tun").is_err() || !rustix::process::geteuid().is_root() {
+        println!("SKIP {name}: no root, or no /dev/net/tun");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut sensor = sensor(&folder, false);
+    let socket = folder.path().join("a.qmp");
+    let queues = [("FAKE_TAP_QUEUES", "2")];
+    let mut guest = FakeGuest::start_with(&socket, "alpha", "normal", 1, &queues);
+    for _ in 0..3 {
+        guest.start_worker();
+    }
+    let snapshot = until(&mut sensor, "a tap and three workers", |s| {
+        named(s, "alpha").is_some_and(|g| g.taps.len() == 1 && g.vhost.len() == 3)
+    });
+    let seen = named(&snapshot, "alpha").unwrap();
+    let tap = &seen.taps[0];
+    assert_eq!(
+        (tap.name.as_str(), tap.queues),
+        (common::TAP, 2),
+        "and not the stolen one"
+    );
+    assert_eq!(tap.guest_mac.as_deref(), Some("52:54:00:12:34:56"));
+    let served: Vec<_> = seen.vhost.iter().map(|v| v.queue).collect();
+    assert_eq!(
+        served,
+        [Some(0), Some(1), None],
+        "the last one is the vsock device's"
+    );
+}
+
+/// A cgroup of our own in the unified hierarchy; gone with the value.
+struct Cgroup(std::path::PathBuf);
+
+impl Cgroup {
+    fn new(name: &str) -> std::io::Result<Cgroup> {
+        let path = ostler_sense::Roots::default().cgroup.join(name);
+        std::fs::create_dir(&path)?;
+        Ok(Cgroup(path))
+    }
+
+    fn set(&self, file: &str, value: &str) {
+        std::fs::write(self.0.join(file), value).unwrap();
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // Its last process may take a moment to be gone, even after it was waited for.
+        for _ in 0..100 {
+            if std::fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+#[test]
+fn a_guest_is_followed_to_another_cgroup_and_seen_to_freeze() {
+    for bpf in [true, false] {
+        let cgroup = match Cgroup::new(&format!("ostler-sense-test-{}", std::process::id())) {
+            Ok(cgroup) => cgroup,
+            Err(error) => {
+                println!(
+                    "SKIP a_guest_is_followed_to_another_cgroup_and_seen_to_freeze: no cgroup of our own ({error})"
+                );
+                return;
+            }
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let mut sensor = sensor(&folder, bpf);
+        let guest = FakeGuest::start(&folder.path().join("a.qmp"), "alpha", "normal", 1);
+        until(&mut sensor, "the guest", |s| named(s, "alpha").is_some());
+
+        cgroup.set("cgroup.procs", &guest.pid.to_string());
+        let path = format!("/{}", cgroup.0.file_name().unwrap().to_str().unwrap());
+        let seen = until(&mut sensor, "its new cgroup", |s| {
+            named(s, "alpha").unwrap().cgroup.as_deref() == Some(&path)
+        });
+        assert!(!named(&seen, "alpha").unwrap().frozen);
+        cgroup.set("cgroup.freeze", "1");
+        until(&mut sensor, "ice", |s| named(s, "alpha").unwrap().frozen);
+        cgroup.set("cgroup.freeze", "0");
+        until(&mut sensor, "water", |s| !named(s, "alpha").unwrap().frozen);
+        guest.kill();
+    }
+}

@@ -1,0 +1,109 @@
+//! CPU times by BPF on the real host, held against clocks that are not ours.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use ostler_model::{CpuId, CpuUsage, Nanos};
+use ostler_sense::{SenseConfig, Sensor, now};
+use rustix::thread::{CpuSet as Mask, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
+fn sensor(test: &str) -> Option<Sensor> {
+    let sensor = Sensor::new(SenseConfig::default()).expect("this host can be sensed");
+    let missing = sensor
+        .facts()
+        .capabilities
+        .iter()
+        .find(|c| c.name == "bpf-busy")
+        .expect("told either way")
+        .missing
+        .clone();
+    match missing {
+        None => Some(sensor),
+        Some(why) => {
+            println!("SKIP {test}: {why}");
+            None
+        }
+    }
+}
+
+fn of(cpus: &[CpuUsage], cpu: CpuId) -> CpuUsage {
+    *cpus.iter().find(|usage| usage.cpu == cpu).expect("online")
+}
+
+fn thread_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    u64::try_from(time.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap()
+}
+
+/// A pinned spinner's own CPU clock is a lower bound of its CPU's busy time, and the interval an upper one.
+#[test]
+fn a_spinners_cpu_is_busy_for_at_least_as_long_as_it_ran() {
+    let Some(mut sensor) = sensor("a_spinners_cpu_is_busy_for_at_least_as_long_as_it_ran") else {
+        return;
+    };
+    let cpu = sensor.facts().topology.cpus.last().unwrap().id;
+    let go = Arc::new(AtomicBool::new(true));
+    let spinner = {
+        let go = Arc::clone(&go);
+        thread::spawn(move || {
+            let mut mask = Mask::new();
+            mask.set(cpu.0 as usize);
+            sched_setaffinity(None, &mask).expect("an online CPU");
+            let before = thread_ns();
+            while go.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+            thread_ns() - before
+        })
+    };
+    sensor.snapshot(now());
+    let mut busy = 0;
+    let mut interval = 0;
+    let mut switches = 0;
+    for _ in 0..10 {
+        thread::sleep(Duration::from_millis(50));
+        let snapshot = sensor.snapshot(now());
+        let usage = of(&snapshot.cpus, cpu);
+        assert!(usage.busy <= snapshot.interval);
+        assert!(usage.irq.0 + usage.softirq.0 <= usage.busy.0);
+        busy += usage.busy.0;
+        interval += snapshot.interval.0;
+        switches += snapshot.counters.ctx_switches.expect("counted by BPF");
+    }
+    go.store(false, Ordering::Relaxed);
+    let ran = spinner.join().unwrap();
+    // The spinner began before the first snapshot and ended after the last, by far less than a tenth of the whole.
+    assert!(busy as f64 >= ran as f64 * 0.9, "busy {busy}, ran {ran}");
+    assert!(busy <= interval, "busy {busy} of {interval}");
+    assert!(switches > 0, "our own sleeps switch contexts");
+}
+
+/// Over a second and more, ticks and nanoseconds tell of the same CPU.
+#[test]
+fn busy_time_agrees_with_the_kernels_ticks() {
+    let Some(mut sensor) = sensor("busy_time_agrees_with_the_kernels_ticks") else {
+        return;
+    };
+    let mut by_ticks = Sensor::new(SenseConfig {
+        bpf: false,
+        ..SenseConfig::default()
+    })
+    .unwrap();
+    by_ticks.snapshot(now());
+    sensor.snapshot(now());
+    thread::sleep(Duration::from_millis(1500));
+    let ours = sensor.snapshot(now());
+    let ticks = by_ticks.snapshot(now());
+    for (ours, ticks) in ours.cpus.iter().zip(&ticks.cpus) {
+        assert_eq!(ours.cpu, ticks.cpu);
+        let difference = ours.busy.0.abs_diff(ticks.busy.0);
+        println!("{ours:?} {ticks:?}");
+        // Ticks sample: a task that sleeps over each tick is never seen. A quarter of the time is generous, and far
+        // from 0 or 1.
+        assert!(difference < 400_000_000, "{ours:?} against {ticks:?}");
+    }
+    assert!(ours.interval > Nanos::from_millis(1000));
+}
