@@ -1,0 +1,256 @@
+//! What is remembered of guests between periods: where each is, and the settings that its share of the plan comes to. They
+//! are worked out again only when the plan, its threads or its place changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ostler_model::{
+    Class, CpuSet, Facts, Failure, GuestId, GuestPlan, GuestView, Pid, Plan, Snapshot, Tid,
+};
+
+use crate::layout::{Layout, Placement, survey};
+use crate::settings::{Setting, of_guest};
+use crate::target::{started, strip_children};
+use crate::{Host, Target, Value};
+
+/// A guest whose threads look out of place is looked at again at the most once in so many periods: an administrator may have
+/// confined it further, and then it looks so for good.
+const SUSPICION_PERIODS: u64 = 10;
+
+#[derive(Debug, Default)]
+pub(crate) struct Guests {
+    online: CpuSet,
+    known: BTreeMap<GuestId, Known>,
+    /// Guests newly placed by affinity, still to be told of.
+    fallen_back: Vec<(GuestId, String)>,
+}
+
+#[derive(Debug)]
+struct Known {
+    started: Option<u64>,
+    shape: Shape,
+    plan: GuestPlan,
+    layout: Layout,
+    settings: Vec<Setting>,
+    suspect_again: u64,
+}
+
+/// What a guest's settings depend on in a snapshot.
+#[derive(Debug, PartialEq, Eq)]
+struct Shape {
+    pid: Pid,
+    cgroup: Option<String>,
+    vcpus: Vec<(u32, Tid)>,
+    vhost: Vec<Tid>,
+    emulator: Vec<Tid>,
+}
+
+impl Shape {
+    fn of(view: &GuestView) -> Shape {
+        Shape {
+            pid: view.pid,
+            cgroup: view.cgroup.clone(),
+            vcpus: view.vcpus.iter().map(|v| (v.index, v.tid)).collect(),
+            vhost: view.vhost.iter().map(|v| v.tid).collect(),
+            emulator: view.emulator.clone(),
+        }
+    }
+}
+
+impl Guests {
+    /// Takes over a plan; says whether any setting may have changed.
+    pub(crate) fn refresh(
+        &mut self,
+        host: &dyn Host,
+        facts: &Facts,
+        snapshot: &Snapshot,
+        plan: &Plan,
+        came_from: impl Fn(Pid) -> Option<String>,
+    ) -> bool {
+        let online = facts.topology.online();
+        let other_cpus = online != self.online;
+        let mut changed = other_cpus;
+        self.online = online;
+        let managed = |guest: &GuestId| {
+            plan.guest(guest)
+                .is_some_and(|given| given.class != Class::Unmanaged)
+        };
+        let before = self.known.len();
+        self.known.retain(|guest, known| {
+            // A guest that the plan has but one snapshot lacks stays as it is while its process lives.
+            managed(guest)
+                && (snapshot.guest(guest).is_some()
+                    || started(host, known.shape.pid, None) == known.started)
+        });
+        changed |= self.known.len() != before;
+        for given in &plan.guests {
+            let Some(view) = snapshot
+                .guest(&given.guest)
+                .filter(|_| managed(&given.guest))
+            else {
+                continue;
+            };
+            let shape = Shape::of(view);
+            let layout = match self.known.get_mut(&given.guest) {
+                Some(known) if known.shape == shape && known.plan == *given && !other_cpus => {
+                    continue;
+                }
+                Some(known) if known.is_where_it_was(&shape) => known.layout.clone(),
+                _ => {
+                    let layout = survey(host, view, came_from(view.pid));
+                    if let Placement::Affinity { why } = &layout.placement {
+                        self.fallen_back.push((view.id.clone(), why.clone()));
+                    }
+                    layout
+                }
+            };
+            changed = true;
+            self.known.insert(
+                given.guest.clone(),
+                Known {
+                    started: started(host, view.pid, None),
+                    settings: of_guest(&self.online, given, view, &layout),
+                    shape,
+                    plan: given.clone(),
+                    layout,
+                    suspect_again: 0,
+                },
+            );
+        }
+        changed
+    }
+
+    /// All guests' settings.
+    pub(crate) fn settings(&self) -> impl Iterator<Item = &Setting> {
+        self.known.values().flat_map(|known| &known.settings)
+    }
+
+    /// Whether a guest's process is still there.
+    pub(crate) fn lives(&self, host: &dyn Host, guest: &GuestId) -> bool {
+        self.known
+            .get(guest)
+            .is_some_and(|known| started(host, known.shape.pid, None).is_some())
+    }
+
+    /// Has these guests' threads placed by affinity from now on, until they are started anew.
+    pub(crate) fn fall_back(
+        &mut self,
+        facts: &Facts,
+        plan: &Plan,
+        snapshot: &Snapshot,
+        guests: BTreeMap<GuestId, String>,
+    ) {
+        let online = facts.topology.online();
+        for (guest, why) in guests {
+            let (Some(known), Some(given), Some(view)) = (
+                self.known.get_mut(&guest),
+                plan.guest(&guest),
+                snapshot.guest(&guest),
+            ) else {
+                continue;
+            };
+            self.fallen_back.push((guest.clone(), why.clone()));
+            known.layout.placement = Placement::Affinity { why };
+            known.settings = of_guest(&online, given, view, &known.layout);
+        }
+    }
+
+    /// Tells, once for each guest, that its threads are placed by affinity, and why.
+    pub(crate) fn fallen_back(&mut self) -> impl Iterator<Item = Failure> {
+        self.fallen_back.drain(..).map(|(guest, why)| Failure {
+            target: format!("cgroups for the threads of guest {guest}"),
+            value: "a cpuset each".into(),
+            error: format!(
+                "{why}. Until it is started anew, each thread's own affinity is set instead"
+            ),
+        })
+    }
+
+    /// Whether a guest's threads are placed by cgroups.
+    pub(crate) fn by_cgroup(&self, guest: &GuestId) -> bool {
+        self.known
+            .get(guest)
+            .is_some_and(|known| !matches!(known.layout.placement, Placement::Affinity { .. }))
+    }
+
+    /// Targets that a snapshot taken under the same plan makes look changed.
+    pub(crate) fn looks_wrong(
+        &mut self,
+        snapshot: &Snapshot,
+        plan: &Plan,
+        tick: u64,
+    ) -> BTreeSet<Target> {
+        let mut wrong = BTreeSet::new();
+        for view in &snapshot.guests {
+            let Some(known) = self.known.get_mut(&view.id) else {
+                continue;
+            };
+            if tick < known.suspect_again {
+                continue;
+            }
+            let suspects: Vec<Target> = known.suspects(view).cloned().collect();
+            if !suspects.is_empty() {
+                known.suspect_again = tick.saturating_add(SUSPICION_PERIODS);
+                wrong.extend(suspects);
+            }
+        }
+        for nic in &snapshot.nics {
+            let Some(given) = plan.nics.iter().find(|given| given.name == nic.name) else {
+                continue;
+            };
+            for irq in &given.irqs {
+                let seen = nic.irqs.iter().find(|seen| seen.irq == irq.irq);
+                if seen.is_some_and(|seen| seen.affinity != irq.cpus) {
+                    wrong.insert(Target::Irq { irq: irq.irq });
+                }
+            }
+            if nic.queues != given.queues {
+                let nic = nic.name.clone();
+                wrong.insert(Target::Rss { nic });
+            }
+        }
+        wrong
+    }
+}
+
+impl Known {
+    /// Whether the process is the one that was looked at, in the cgroup it was in or the one it was put into.
+    fn is_where_it_was(&self, now: &Shape) -> bool {
+        // libvirt makes a cgroup for each vCPU and io thread that is plugged in.
+        if matches!(self.layout.placement, Placement::Libvirt { .. }) && self.shape != *now {
+            return false;
+        }
+        let domain = now.cgroup.as_deref().map(strip_children);
+        self.shape.pid == now.pid
+            && (self.shape.cgroup == now.cgroup || domain == self.layout.domain.as_deref())
+    }
+
+    /// This guest's targets that what was seen of it casts doubt on.
+    fn suspects(&self, view: &GuestView) -> impl Iterator<Item = &Target> {
+        let expected = |at: usize| {
+            let pin = self.plan.vcpu_pins.get(at).copied();
+            pin.map_or(self.plan.vcpu_cpus, CpuSet::single)
+        };
+        let displaced: Vec<Tid> = view
+            .vcpus
+            .iter()
+            .enumerate()
+            .filter(|(at, vcpu)| {
+                let expected = expected(*at);
+                !vcpu.allowed.is_empty() && !expected.is_empty() && vcpu.allowed != expected
+            })
+            .map(|(_, vcpu)| vcpu.tid)
+            .collect();
+        let frozen = view.frozen;
+        self.settings
+            .iter()
+            .filter(move |setting| match &setting.target {
+                Target::Freeze { .. } => setting.value == Value::Flag(!frozen),
+                Target::Cpus { .. } => !displaced.is_empty(),
+                Target::Thread { tid, .. } | Target::Affinity { tid, .. } => {
+                    displaced.contains(tid)
+                }
+                _ => false,
+            })
+            .map(|setting| &setting.target)
+    }
+}

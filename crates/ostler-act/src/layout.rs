@@ -1,0 +1,160 @@
+//! Where a guest's threads are in the cgroup v2 tree, and so where its cpusets go.
+//!
+//! A cgroup's cpuset holds for all threads in it, so threads that are to run on different cores need cgroups of their own:
+//! *threaded* ones, below the cgroup that the process lives in (its domain). Three cases occur:
+//!
+//! - the process has a cgroup to itself: threaded children are made in it;
+//! - it shares one, with a shell or other guests: it is moved to `/ostler/<guest>` first, and moved home by undo. Until then
+//!   it is outside the limits of the cgroup it came from;
+//! - libvirt keeps it, and made threaded children itself: their cpusets are written. vhost workers, which libvirt leaves
+//!   among the emulator's threads, get a child of their own.
+//!
+//! Where none of that can be (no cpuset controller in the v2 tree, a cgroup that hands domain controllers to its children),
+//! each thread's own affinity is set instead. It is weaker: anyone in the guest's own user id may reset it.
+
+use std::collections::BTreeMap;
+
+use ostler_model::{GuestView, Pid};
+
+use crate::target::{join, parent, strip_children};
+use crate::text::{parse_cgroup, sanitised};
+use crate::{Host, Root};
+
+/// The cgroup under which guests are put that shared one.
+pub(crate) const HOME: &str = "/ostler";
+
+/// Where a guest's threads are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The cgroup that holds the process and no other guest: where it is frozen. `None` when there is none.
+    pub domain: Option<String>,
+    /// The cgroup that the process was found in, when `domain` is one that we make for it.
+    pub moved_from: Option<String>,
+    /// How its threads are placed.
+    pub placement: Placement,
+}
+
+/// How a guest's threads are placed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// By threaded cgroups that we make in the domain.
+    Children,
+    /// By libvirt's threaded cgroups in the domain.
+    Libvirt {
+        /// Cgroups of emulator and io threads.
+        emulator: Vec<String>,
+        /// Cgroups of vCPUs, by index.
+        vcpus: BTreeMap<u32, String>,
+    },
+    /// By each thread's own affinity.
+    Affinity {
+        /// Why not by cgroups.
+        why: String,
+    },
+}
+
+/// Looks where a guest is. `came_from` is the cgroup that the journal says its process was moved from.
+pub fn survey(host: &dyn Host, guest: &GuestView, came_from: Option<String>) -> Layout {
+    let read = || {
+        let text = host
+            .read(Root::Proc, &format!("{}/cgroup", guest.pid))
+            .ok()?;
+        parse_cgroup(&text).map(str::to_owned)
+    };
+    let Some(path) = guest.cgroup.clone().or_else(read) else {
+        return Layout {
+            domain: None,
+            moved_from: None,
+            placement: Placement::Affinity {
+                why: "its process is in no cgroup v2 tree".into(),
+            },
+        };
+    };
+    let controllers = host
+        .read(Root::Cgroup, "cgroup.controllers")
+        .unwrap_or_default();
+    let placement = if controllers.split_ascii_whitespace().any(|c| c == "cpuset") {
+        Placement::Children
+    } else {
+        Placement::Affinity {
+            why: "the cgroup v2 tree has no cpuset controller; a v1 tree may hold it (boot with systemd.unified_cgroup_hierarchy=1)".into(),
+        }
+    };
+    let path = strip_children(&path).to_owned();
+    let ours = join(HOME, &sanitised(&guest.id));
+    if path == ours {
+        return Layout {
+            domain: Some(path),
+            // Without a word from the journal, it was started there by someone; then it is not ours to move away.
+            moved_from: came_from,
+            placement,
+        };
+    }
+    let (domain, children) = climb(host, &path);
+    if let Some(libvirt) = libvirt(&domain, &children) {
+        return Layout {
+            domain: Some(domain),
+            moved_from: None,
+            placement: match placement {
+                Placement::Children => libvirt,
+                affinity => affinity,
+            },
+        };
+    }
+    if has_to_itself(host, guest.pid, &domain, &children) {
+        return Layout {
+            domain: Some(domain),
+            moved_from: None,
+            placement,
+        };
+    }
+    Layout {
+        domain: Some(ours),
+        moved_from: Some(path),
+        placement,
+    }
+}
+
+/// From a threaded cgroup up to its domain; and the names of the domain's children.
+fn climb(host: &dyn Host, path: &str) -> (String, Vec<String>) {
+    let mut at = path;
+    while host
+        .read(Root::Cgroup, &join(at, "cgroup.type"))
+        .is_ok_and(|kind| kind.trim() == "threaded")
+        && let Some(up) = parent(at)
+    {
+        at = up;
+    }
+    (
+        at.to_owned(),
+        host.dirs(Root::Cgroup, at).unwrap_or_default(),
+    )
+}
+
+/// libvirt's children, told by their names: `emulator`, `vcpuN`, `iothreadN`.
+fn libvirt(domain: &str, children: &[String]) -> Option<Placement> {
+    let number = |name: &str, prefix: &str| name.strip_prefix(prefix)?.parse::<u32>().ok();
+    let vcpus: BTreeMap<u32, String> = children
+        .iter()
+        .filter_map(|name| Some((number(name, "vcpu")?, join(domain, name))))
+        .collect();
+    let emulator: Vec<String> = children
+        .iter()
+        .filter(|name| *name == "emulator" || number(name, "iothread").is_some())
+        .map(|name| join(domain, name))
+        .collect();
+    (children.iter().any(|name| name == "emulator") && !vcpus.is_empty())
+        .then_some(Placement::Libvirt { emulator, vcpus })
+}
+
+/// Whether the process is alone in its cgroup, our own children apart.
+fn has_to_itself(host: &dyn Host, pid: Pid, domain: &str, children: &[String]) -> bool {
+    let alone = host
+        .read(Root::Cgroup, &join(domain, "cgroup.procs"))
+        .is_ok_and(|procs| {
+            procs
+                .split_ascii_whitespace()
+                .eq([pid.to_string().as_str()])
+        });
+    alone && domain != "/" && children.iter().all(|name| name.starts_with("ostler."))
+}
