@@ -1,0 +1,27 @@
+//! The agent, as a program. Static, so that it runs in any guest, down to an initrd with a shell.
+
+use std::io::{self, IsTerminal as _};
+
+use clap::Parser;
+use ostler_guest::cli::{Args, serve};
+use tracing_subscriber::EnvFilter;
+
+/// Lets the steward on the host say which vCPUs and network queues this guest should use.
+///
+/// Everything it changes is put back when it ends, when the host asks, and when the host has been silent for too long.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Cli {
+    #[command(flatten)]
+    args: Args,
+}
+
+fn main() -> anyhow::Result<()> {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .init();
+    serve(Cli::parse().args)
+}
