@@ -1,0 +1,85 @@
+#!/bin/busybox sh
+# First program of a guest. Its workload runs in a cgroup of its own, so that the agent (if there is one) can confine it
+# to some of the vCPUs; everything the lab wants to know of it is said on the serial line, in lines that begin with LAB_.
+/bin/busybox --install -s /bin
+export PATH=/bin:/usr/bin:/usr/sbin HOME=/
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+mount -t tmpfs tmp /tmp
+mount -t tmpfs run /run
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+for m in $(cat /m/order); do insmod "/m/$m.ko" || echo "LAB_FATAL insmod $m"; done
+for word in $(cat /proc/cmdline); do
+	case $word in
+	lab.name=*) name=${word#*=} ;;
+	lab.ip=*) ip=${word#*=} ;;
+	lab.workload=*) workload=${word#*=} ;;
+	lab.memory_mb=*) memory_mb=${word#*=} ;;
+	esac
+done
+hostname "$name"
+ip link set lo up
+if [ -n "$ip" ]; then
+	ip addr add "$ip" dev eth0
+	ip link set eth0 up
+	# Every queue pair in use from the start; the agent narrows them when it is told to.
+	ethtool -L eth0 combined "$(ls -d /sys/class/net/eth0/queues/rx-* | wc -l)" 2>/dev/null
+fi
+echo "+cpuset +cpu" > /sys/fs/cgroup/cgroup.subtree_control
+mkdir -p /sys/fs/cgroup/app
+
+in_app() {
+	(echo 0 > /sys/fs/cgroup/app/cgroup.procs; exec "$@") &
+}
+listening() {
+	i=0
+	while ! netstat -ltn | grep -q ":$1 "; do
+		i=$((i + 1))
+		[ $i -gt 3000 ] && { echo "LAB_FATAL nothing listens on port $1"; return; }
+		usleep 20000
+	done
+}
+
+case $workload in
+memcached)
+	in_app memcached -u nobody -m $((memory_mb / 4)) -t "$(nproc)" -c 1024 -l 0.0.0.0
+	listening 11211
+	;;
+nginx)
+	# 2,000 files of 1 KB; the content doesn't matter, that each is another file does.
+	mkdir -p /tmp/www /tmp/nginx
+	kb=$(head -c 1020 /dev/zero | tr '\0' x)
+	i=0
+	while [ $i -lt 2000 ]; do echo "$i $kb" > "/tmp/www/$i"; i=$((i + 1)); done
+	in_app nginx -c /etc/nginx.conf
+	listening 80
+	;;
+spin)
+	# One loop per vCPU; each counts its rounds, and the sum is said once a second: the progress of best-effort work.
+	i=0
+	while [ $i -lt "$(nproc)" ]; do
+		in_app sh -c "n=0; while :; do k=0; while [ \$k -lt 1000 ]; do k=\$((k + 1)); done; n=\$((n + 1)); echo \$n > /tmp/work.$i; done"
+		i=$((i + 1))
+	done
+	;;
+idle) ;;
+*) echo "LAB_FATAL no workload named '$workload'" ;;
+esac
+
+# The agent stays outside the app cgroup: a narrow cpuset of the application must not starve it.
+# For fault tests alone: agents that misbehave, each on a port of its own.
+if [ -x /ostler-guest-evil ]; then
+	port=1078
+	for kind in silent slow random lying; do
+		/ostler-guest-evil $kind $port > /dev/console 2>&1 &
+		port=$((port + 1))
+	done
+fi
+[ -x /ostler-guest ] && { /ostler-guest --cgroup app > /dev/console 2>&1 & }
+
+echo "LAB_READY $(cut -d' ' -f1 /proc/uptime)"
+while :; do
+	sleep 1
+	[ "$workload" = spin ] && echo "LAB_WORK $(cat /tmp/work.* | awk '{ s += $1 } END { print s }')"
+done

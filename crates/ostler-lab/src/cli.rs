@@ -1,0 +1,260 @@
+//! `ostler lab`: the verbs and what they print.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+
+use crate::binaries::Binaries;
+use crate::gather::Summary;
+use crate::image::{Image, LabDir};
+use crate::program::Program;
+use crate::progress::Progress;
+use crate::scenario::{FaultKind, Scenario};
+use crate::{packages, run, setup, up};
+
+/// Builds an emulated KVM host and tries policies in it.
+#[derive(Debug, Subcommand)]
+pub enum LabCommand {
+    /// Installs what this machine lacks (or says what an administrator must install).
+    Setup,
+    /// Builds the lab's image, or goes on building it.
+    Image,
+    /// Boots the emulated host and its guests, and leaves them up.
+    Up(World),
+    /// Runs a scenario: every policy under every load, in interleaved rounds.
+    Run(RunArgs),
+    /// A shell in the emulated host that is up; or, given a command or a script on standard input, what that prints.
+    Shell {
+        /// A command to run instead of an interactive shell.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
+    /// Ends the emulated host that is up.
+    Down,
+    /// Checks a scenario and says what it would run.
+    Check {
+        /// The scenario.
+        scenario: PathBuf,
+    },
+}
+
+/// A scenario, and what goes into its host.
+#[derive(Debug, Args)]
+pub struct World {
+    /// The scenario.
+    #[arg(default_value = "scenarios/smoke.toml")]
+    scenario: PathBuf,
+    /// Take the emulated host's programs from this folder instead of building them.
+    #[arg(long)]
+    bin_dir: Option<PathBuf>,
+    /// The steward's binary; this program unless told.
+    #[arg(long)]
+    ostler: Option<PathBuf>,
+}
+
+/// How a scenario is run.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    world: World,
+    /// Write one JSON line per policy to this file.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Write the report, one HTML file, here too.
+    #[arg(long)]
+    report: Option<PathBuf>,
+    /// Only these policies; what the scenario expects of others is not asked then.
+    #[arg(long, value_delimiter = ',')]
+    policies: Vec<String>,
+    /// So many rounds instead of the scenario's.
+    #[arg(long)]
+    rounds: Option<u32>,
+    /// Seed of the load.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Carries a verb out.
+pub fn run(command: LabCommand) -> anyhow::Result<ExitCode> {
+    crate::catch_interrupts();
+    let progress = Progress::detect();
+    let lab = LabDir::detect();
+    match command {
+        LabCommand::Setup => {
+            let installed = setup::ensure(&packages::all(), progress)?;
+            match installed.len() {
+                0 => println!("everything the lab needs is installed"),
+                n => println!("installed {n} packages: {}", installed.join(" ")),
+            }
+        }
+        LabCommand::Image => {
+            let image = Image::ensure(&lab, progress)?;
+            println!("{}", image.folder.display());
+        }
+        LabCommand::Up(world) => {
+            let (image, binaries, program) = prepare(&lab, &world, true, progress)?;
+            let state = up::up(&lab, &image, &binaries, &program, progress)?;
+            println!(
+                "{} is up; `ostler lab shell` enters it, `ostler lab down` ends it",
+                state.scenario
+            );
+        }
+        LabCommand::Run(args) => return run_scenario(&lab, &args, progress),
+        LabCommand::Shell { command } => return shell(&lab, &command),
+        LabCommand::Down => {
+            let state = up::down(&lab)?;
+            println!(
+                "{} is down; its logs are in {}",
+                state.scenario,
+                state.run.display()
+            );
+        }
+        LabCommand::Check { scenario } => {
+            let program = Program::new(Scenario::load(&scenario)?, false);
+            for cell in program.cells() {
+                println!("{:3}  {cell}", cell.index);
+            }
+            for fault in &program.scenario.faults {
+                println!("fault {}, {} times", fault.kind, fault.times);
+            }
+            println!("about {:.0} s", program.scenario.expected_s());
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn shell(lab: &LabDir, command: &[String]) -> anyhow::Result<ExitCode> {
+    let script = if !command.is_empty() {
+        command.join(" ")
+    } else if std::io::stdin().is_terminal() {
+        up::shell(lab)?;
+        return Ok(ExitCode::SUCCESS);
+    } else {
+        std::io::read_to_string(std::io::stdin())
+            .context("could not read the script from standard input")?
+    };
+    Ok(up::exec(lab, &script, &mut std::io::stdout())?.into())
+}
+
+fn prepare(
+    lab: &LabDir,
+    world: &World,
+    stay: bool,
+    progress: Progress,
+) -> anyhow::Result<(Image, Binaries, Program)> {
+    // The cheapest first: a scenario with a mistake is refused before anything is built.
+    let program = Program::new(Scenario::load(&world.scenario)?, stay);
+    let mut binaries = match &world.bin_dir {
+        Some(folder) => {
+            let mut binaries = Binaries::in_folder(folder)?;
+            binaries.ostler = world.ostler.clone().or(binaries.ostler);
+            binaries
+        }
+        None => Binaries::build(world.ostler.clone(), progress)?,
+    };
+    let wants_tests = |fault: &crate::scenario::Fault| fault.kind == FaultKind::KernelTests;
+    if binaries.tests.is_empty() && program.scenario.faults.iter().any(wants_tests) {
+        binaries.build_tests(progress)?;
+    }
+    let image = Image::ensure(lab, progress)?;
+    Ok((image, binaries, program))
+}
+
+fn run_scenario(lab: &LabDir, args: &RunArgs, progress: Progress) -> anyhow::Result<ExitCode> {
+    let (image, binaries, mut program) = prepare(lab, &args.world, false, progress)?;
+    program.seed = args.seed;
+    if let Some(rounds) = args.rounds {
+        anyhow::ensure!(
+            (1..=100).contains(&rounds),
+            "--rounds {rounds}: write 1 to 100"
+        );
+        program.scenario.rounds = rounds;
+    }
+    for wanted in &args.policies {
+        let known: Vec<_> = program
+            .scenario
+            .policies
+            .iter()
+            .map(|p| p.name.as_str())
+            .collect();
+        anyhow::ensure!(
+            known.contains(&wanted.as_str()),
+            "--policies {wanted}: the scenario has {}",
+            known.join(", ")
+        );
+    }
+    if !args.policies.is_empty() {
+        program
+            .scenario
+            .policies
+            .retain(|p| args.policies.contains(&p.name));
+        program.scenario.expectations.retain(|e| {
+            let named = [Some(&e.policy), e.of.as_ref()];
+            named
+                .into_iter()
+                .flatten()
+                .all(|name| args.policies.contains(name))
+        });
+    }
+    let needs_steward = program
+        .scenario
+        .policies
+        .iter()
+        .any(|p| p.steward.is_some())
+        || program
+            .scenario
+            .faults
+            .iter()
+            .any(|f| f.kind.needs().is_some());
+    anyhow::ensure!(
+        !needs_steward || binaries.ostler.is_some(),
+        "the scenario has a steward; name its binary by --ostler"
+    );
+    anyhow::ensure!(
+        program.scenario.loads.is_empty() || binaries.load.is_some(),
+        "the scenario has loads, and there is no ostler-load in --bin-dir"
+    );
+    let result = run::run(lab, &image, &binaries, &program, progress)?;
+    let lines: Vec<_> = result.summaries.iter().flat_map(Summary::lines).collect();
+    if let Some(path) = &args.json {
+        make_folder_of(path)?;
+        run::write_lines(path, &lines)?;
+    }
+    let mut report = &result.report;
+    if let Some(path) = &args.report {
+        make_folder_of(path)?;
+        std::fs::copy(report, path)
+            .with_context(|| format!("could not write the report to {}", path.display()))?;
+        report = path;
+    }
+    for line in &lines {
+        println!(
+            "{}",
+            serde_json::to_string(line).context("a line is always JSON")?
+        );
+    }
+    if let Some((passed, failed)) = result.faults {
+        println!("{passed} passed, {failed} failed");
+    }
+    for problem in &result.problems {
+        eprintln!("lab: {problem}");
+    }
+    eprintln!("lab: report: {}", report.display());
+    eprintln!("lab: everything is kept in {}", result.folder.display());
+    Ok(if result.problems.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn make_folder_of(path: &std::path::Path) -> anyhow::Result<()> {
+    match path.parent() {
+        Some(folder) => std::fs::create_dir_all(folder)
+            .with_context(|| format!("could not create the folder {}", folder.display())),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,375 @@
+//! From a run's events to what the report shows: one [`RunSummary`] for each of the scenario's loads.
+//!
+//! A round of a policy becomes one [`PolicyLine`], and rounds become spreads. Percentiles can't be merged, so a round's are the
+//! median, over its windows of a second, of that window's percentile. Core-seconds are of cores held, as the steward's
+//! plans have them; without a steward, vCPUs and queues share all cores under test. Rounds in which something went wrong
+//! are left out, and the run says so.
+
+mod expect;
+mod timeline;
+
+use std::collections::BTreeMap;
+
+use ostler_load::lines::{Figures as LoadFigures, Line, StepLine, WindowLine};
+use ostler_model::Class;
+
+use crate::events::{Cell, Counters, Event, GuestSample, Stamped};
+use crate::program::Program;
+use crate::report::{
+    Clock, CurvePoint, Family, Figures, Host, PolicyLine, PolicySummary, RunSummary, Spread,
+};
+use crate::scenario::{Guest, Load, Policy};
+pub use expect::{Behaviour, JsonLine, figure_names, unmet};
+use timeline::Decided;
+
+/// What a run amounts to under one of its loads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// The report's input.
+    pub run: RunSummary,
+    /// Per policy, in the same order: what its plans did.
+    pub behaviour: Vec<Behaviour>,
+}
+
+impl Summary {
+    /// One line per policy.
+    pub fn lines(&self) -> Vec<JsonLine> {
+        let lines = self.run.lines().zip(&self.behaviour);
+        lines
+            .map(|(line, behaviour)| JsonLine {
+                line,
+                workload: self.run.workload.clone(),
+                rounds: self.run.rounds,
+                behaviour: behaviour.clone(),
+            })
+            .collect()
+    }
+}
+
+/// What one cell showed.
+#[derive(Debug)]
+struct Seen<'a> {
+    cell: &'a Cell,
+    /// Unix time less the host's uptime.
+    offset_ms: i64,
+    /// Unix time at which the load began.
+    load_from_ms: Option<u64>,
+    windows: Vec<WindowLine>,
+    steps: Vec<StepLine>,
+    decided: Vec<Decided>,
+    tap_us: &'a [(f64, f64)],
+    samples: Vec<(u64, &'a [GuestSample])>,
+    counters: Option<&'a Counters>,
+    failed: bool,
+}
+
+/// What all loads of a run have in common.
+#[derive(Debug, Default)]
+struct Machine {
+    revision: String,
+    started: String,
+    qemu: String,
+    kernel: String,
+}
+
+/// Sums up a run, load by load.
+pub fn summaries(program: &Program, events: &[Stamped]) -> Vec<Summary> {
+    let (machine, cells) = sort(events);
+    let scenario = &program.scenario;
+    (0u32..)
+        .zip(&scenario.loads)
+        .filter_map(|(index, load)| {
+            let guest = scenario.guests.iter().find(|g| g.name == load.guest)?;
+            let cells: Vec<_> = cells.iter().filter(|c| c.cell.load == index).collect();
+            Some(summary(program, &machine, load, guest, &cells))
+        })
+        .collect()
+}
+
+/// Sorts events by cell.
+fn sort(events: &[Stamped]) -> (Machine, Vec<Seen<'_>>) {
+    let mut machine = Machine::default();
+    let mut cells: BTreeMap<u32, Seen<'_>> = BTreeMap::new();
+    for stamped in events {
+        match &stamped.event {
+            Event::Run {
+                revision,
+                started,
+                qemu,
+            } => {
+                machine.revision.clone_from(revision);
+                machine.started.clone_from(started);
+                machine.qemu.clone_from(qemu);
+            }
+            Event::Up { kernel, .. } => machine.kernel.clone_from(kernel),
+            Event::CellStart { cell, unix_ms } => {
+                let offset_ms = unix_ms.cast_signed() - stamped.t_ms.cast_signed();
+                cells.insert(cell.index, Seen::new(cell, offset_ms));
+            }
+            Event::Load { cell, line } => {
+                if let (Some(seen), Ok(line)) =
+                    (cells.get_mut(cell), serde_json::from_value(line.clone()))
+                {
+                    seen.line(line);
+                }
+            }
+            Event::Steward { cell, record } => {
+                let decided = serde_json::from_value(record.clone());
+                if let (Some(seen), Ok(decided)) = (cells.get_mut(cell), decided) {
+                    seen.decided.push(decided);
+                }
+            }
+            Event::Tap { cell, periods_us } => {
+                if let Some(seen) = cells.get_mut(cell) {
+                    seen.tap_us = periods_us;
+                }
+            }
+            Event::Sample {
+                cell: Some(cell),
+                guests,
+                ..
+            } => {
+                if let Some(seen) = cells.get_mut(cell) {
+                    seen.samples.push((stamped.t_ms, guests));
+                }
+            }
+            Event::CellEnd {
+                cell,
+                counters,
+                problems,
+            } => {
+                if let Some(seen) = cells.get_mut(cell) {
+                    seen.counters = Some(counters);
+                    seen.failed = !problems.is_empty();
+                }
+            }
+            _ => {}
+        }
+    }
+    (machine, cells.into_values().collect())
+}
+
+impl<'a> Seen<'a> {
+    fn new(cell: &'a Cell, offset_ms: i64) -> Seen<'a> {
+        Seen {
+            cell,
+            offset_ms,
+            load_from_ms: None,
+            windows: Vec::new(),
+            steps: Vec::new(),
+            decided: Vec::new(),
+            tap_us: &[],
+            samples: Vec::new(),
+            counters: None,
+            failed: false,
+        }
+    }
+
+    fn line(&mut self, line: Line) {
+        match line {
+            Line::Start(start) => self.load_from_ms = Some(start.start_unix_ms),
+            Line::Window(window) => self.windows.push(window),
+            Line::Step(step) => self.steps.push(step),
+        }
+    }
+
+    fn good(&self) -> bool {
+        !self.failed && self.counters.is_some() && !self.windows.is_empty()
+    }
+
+    /// Length of the load.
+    fn load_s(&self) -> f64 {
+        self.windows.iter().map(|w| w.seconds).sum()
+    }
+}
+
+fn summary(
+    program: &Program,
+    machine: &Machine,
+    load: &Load,
+    guest: &Guest,
+    cells: &[&Seen<'_>],
+) -> Summary {
+    let scenario = &program.scenario;
+    let slo_us = guest.slo_p95_us.map_or(f64::NAN, |us| us as f64);
+    let of_policy = |policy: &Policy| {
+        let mine = cells
+            .iter()
+            .filter(|c| c.cell.policy == policy.name && c.good());
+        mine.copied().collect::<Vec<_>>()
+    };
+    let rounds = scenario
+        .policies
+        .iter()
+        .map(|policy| of_policy(policy).len())
+        .min();
+    let run = RunSummary {
+        scenario: scenario.name.clone(),
+        description: scenario.summary.clone(),
+        revision: machine.revision.clone(),
+        started: machine.started.clone(),
+        host: Host {
+            name: format!(
+                "emulated, {} CPUs, pNIC with {} queues",
+                scenario.host.cpus.count(),
+                scenario.host.pnic_queues
+            ),
+            cores: scenario.host.under_test.len(),
+            kernel: machine.kernel.clone(),
+            hypervisor: machine.qemu.clone(),
+        },
+        workload: format!(
+            "{} in guest {} ({} vCPUs, {} queues), {} connections",
+            guest.workload, guest.name, guest.vcpus, guest.queues, load.connections
+        ),
+        // A round that went wrong counts for nobody.
+        rounds: rounds.map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX)),
+        clock: Clock::Wall,
+        slo_us,
+        baseline: scenario
+            .policies
+            .first()
+            .map_or_else(String::new, |p| p.name.clone()),
+        policies: scenario
+            .policies
+            .iter()
+            .map(|policy| policy_summary(program, policy, slo_us, &of_policy(policy)))
+            .collect(),
+    };
+    let behaviour = scenario
+        .policies
+        .iter()
+        .map(|policy| {
+            let rounds = of_policy(policy);
+            rounds.iter().fold(Behaviour::default(), |sum, seen| {
+                sum.and(&timeline::behaviour(seen))
+            })
+        })
+        .collect();
+    Summary { run, behaviour }
+}
+
+fn policy_summary(
+    program: &Program,
+    policy: &Policy,
+    slo_us: f64,
+    rounds: &[&Seen<'_>],
+) -> PolicySummary {
+    let lines: Vec<_> = rounds
+        .iter()
+        .map(|seen| policy_line(program, policy, slo_us, seen))
+        .collect();
+    let figures = Figures::over_rounds(&lines);
+    let typical = typical(&figures, &lines).and_then(|at| rounds.get(at));
+    PolicySummary {
+        policy: policy.name.clone(),
+        about: policy.about.clone(),
+        family: if policy.is_ours() {
+            Family::Ostler
+        } else {
+            Family::Baseline
+        },
+        figures,
+        curve: curve(rounds),
+        timeline: typical.map(|seen| timeline::of(program, policy, seen)),
+    }
+}
+
+/// The round whose figures lie nearest to the medians.
+fn typical(figures: &Figures, lines: &[PolicyLine]) -> Option<usize> {
+    let far = |spread: Option<Spread>, value: Option<f64>| match (spread, value) {
+        (Some(spread), Some(value)) if spread.median.abs() > f64::EPSILON => {
+            (value - spread.median).abs() / spread.median.abs()
+        }
+        _ => 0.0,
+    };
+    let distance = |line: &PolicyLine| {
+        far(figures.p95_us, line.p95_us)
+            + far(figures.core_seconds, line.core_seconds)
+            + far(figures.be_core_seconds, line.be_core_seconds)
+    };
+    (0..lines.len()).min_by(|&a, &b| distance(&lines[a]).total_cmp(&distance(&lines[b])))
+}
+
+fn policy_line(program: &Program, policy: &Policy, slo_us: f64, seen: &Seen<'_>) -> PolicyLine {
+    let scenario = &program.scenario;
+    let p95s: Vec<f64> = seen
+        .windows
+        .iter()
+        .filter_map(|w| w.figures.p95_us)
+        .collect();
+    let met = p95s.iter().filter(|p95| **p95 <= slo_us).count();
+    let counters = seen.counters;
+    let per_s = |count: u64| {
+        counters
+            .filter(|c| c.seconds > 0.0)
+            .map(|c| count as f64 / c.seconds)
+    };
+    let guests = || counters.iter().flat_map(|c| &c.guests);
+    let best_effort = |name: &str| {
+        scenario
+            .guests
+            .iter()
+            .any(|g| g.class == Class::BestEffort && g.name == name)
+    };
+    PolicyLine {
+        policy: policy.name.clone(),
+        max_rate_under_slo: max_rate(seen, slo_us),
+        slo_met_share: (!p95s.is_empty()).then(|| met as f64 / p95s.len() as f64),
+        core_seconds: Some(timeline::core_seconds(program, policy, seen)),
+        p50_us: median_of(seen, |f| f.p50_us),
+        p95_us: median_of(seen, |f| f.p95_us),
+        p99_us: median_of(seen, |f| f.p99_us),
+        ctx_switches_per_s: per_s(counters.map_or(0, |c| c.context_switches)),
+        migrations_per_s: per_s(guests().map(|g| g.migrations).sum()),
+        irqs_per_s: per_s(counters.map_or(0, |c| c.device_irqs + c.ipis)),
+        kvm_exits_per_s: counters.and_then(|c| c.kvm_exits).and_then(per_s),
+        be_core_seconds: counters.map(|_| {
+            guests()
+                .filter(|g| best_effort(&g.name))
+                .map(|g| g.cpu_seconds)
+                .sum()
+        }),
+    }
+}
+
+fn median_of(seen: &Seen<'_>, read: impl Fn(&LoadFigures) -> Option<f64>) -> Option<f64> {
+    Spread::of(seen.windows.iter().map(|w| read(&w.figures))).map(|s| s.median)
+}
+
+/// The highest rate all of whose steps met the objective. A step without an answer didn't.
+fn max_rate(seen: &Seen<'_>, slo_us: f64) -> Option<f64> {
+    let met = |step: &StepLine| step.figures.p95_us.is_some_and(|p95| p95 <= slo_us);
+    let rates = seen.steps.iter().map(|s| s.rate_per_s);
+    rates
+        .filter(|rate| {
+            let mut steps = seen
+                .steps
+                .iter()
+                .filter(|s| s.rate_per_s.total_cmp(rate).is_eq());
+            steps.all(met)
+        })
+        .max_by(f64::total_cmp)
+}
+
+/// P95 at each rate, over all steps of that rate in all rounds.
+fn curve(rounds: &[&Seen<'_>]) -> Vec<CurvePoint> {
+    let steps = || rounds.iter().flat_map(|seen| &seen.steps);
+    let mut rates: Vec<f64> = steps().map(|s| s.rate_per_s).collect();
+    rates.sort_by(f64::total_cmp);
+    rates.dedup_by(|a, b| a.total_cmp(b).is_eq());
+    rates
+        .into_iter()
+        .map(|rate_per_s| CurvePoint {
+            rate_per_s,
+            p95_us: Spread::of(
+                steps()
+                    .filter(|s| s.rate_per_s.total_cmp(&rate_per_s).is_eq())
+                    .map(|s| s.figures.p95_us),
+            ),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

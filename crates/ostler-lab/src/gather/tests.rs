@@ -1,0 +1,222 @@
+use std::path::Path;
+
+use ostler_model::{CpuSet, Groups, Plan};
+
+use super::*;
+use crate::events::GuestCounters;
+use crate::scenario::Scenario;
+
+fn program() -> Program {
+    let text = "name = \"t\"\nsummary = \"\"\nrounds = 3\n[host]\ncores = 4\nmemory = \"2G\"\nunder_test = \"0-2\"\nclient = \"3\"\npnic_queues = 1\n\
+        [[guest]]\nname = \"lc\"\nclass = \"latency-critical\"\nvcpus = 1\nmemory = \"256M\"\nworkload = \"memcached\"\nslo_p95 = \"1ms\"\n\
+        [[guest]]\nname = \"be\"\nclass = \"best-effort\"\nvcpus = 1\nmemory = \"256M\"\nworkload = \"spin\"\n\
+        [[load]]\nguest = \"lc\"\nsteps = [{ rate = 100, seconds = 1 }, { rate = 200, seconds = 1 }]\n\
+        [[policy]]\nname = \"vanilla\"\n[[policy]]\nname = \"ours\"\nsteward.partition.policy = \"energy\"\n";
+    Program::new(
+        Scenario::parse(text, Path::new("t")).expect("a scenario"),
+        false,
+    )
+}
+
+fn figures(p95_us: f64) -> LoadFigures {
+    LoadFigures {
+        due: 10,
+        completed: 10,
+        p50_us: Some(p95_us / 2.0),
+        p95_us: Some(p95_us),
+        p99_us: Some(p95_us * 2.0),
+        ..LoadFigures::default()
+    }
+}
+
+/// Unix time of the load's start, and of a host that booted 50 s before.
+const UNIX_MS: u64 = 1_000_000;
+const UPTIME_MS: u64 = 50_000;
+
+/// A cell with two steps of one window each.
+fn cell(index: u32, policy: &str, p95s: [f64; 2], problems: &[&str]) -> Vec<Stamped> {
+    let cell = Cell {
+        index,
+        round: index,
+        policy: policy.into(),
+        load: 0,
+        guest: "lc".into(),
+    };
+    let mut events = vec![Event::CellStart {
+        cell,
+        unix_ms: UNIX_MS,
+    }];
+    let start = serde_json::json!({"kind": "start", "protocol": "memcached", "target": "t", "seed": 1, "connections": 1, "depth": 1,
+        "threads": 1, "steps": 2, "start_unix_ms": UNIX_MS, "start_monotonic_ns": 0, "slo_us": null});
+    events.push(Event::Load {
+        cell: index,
+        line: start,
+    });
+    for (step, p95_us) in (0u32..).zip(p95s) {
+        let rate_per_s = 100.0 * f64::from(step + 1);
+        let window = WindowLine {
+            step,
+            window: 0,
+            start_s: f64::from(step),
+            seconds: 1.0,
+            rate_per_s,
+            figures: figures(p95_us),
+        };
+        let whole = StepLine {
+            step,
+            start_s: f64::from(step),
+            seconds: 1.0,
+            rate_per_s,
+            completed_per_s: 10.0,
+            windows: 1,
+            slo_met_share: None,
+            figures: figures(p95_us),
+        };
+        for line in [Line::Window(window), Line::Step(whole)] {
+            events.push(Event::Load {
+                cell: index,
+                line: serde_json::to_value(line).expect("JSON"),
+            });
+        }
+    }
+    let guest = |name: &str, cpu_seconds| GuestCounters {
+        name: name.into(),
+        cpu_seconds,
+        migrations: 4,
+        ..GuestCounters::default()
+    };
+    let counters = Counters {
+        seconds: 2.0,
+        context_switches: 40,
+        device_irqs: 6,
+        ipis: 2,
+        kvm_exits: Some(100),
+        guests: vec![guest("lc", 1.0), guest("be", 3.0)],
+        ..Counters::default()
+    };
+    let problems = problems.iter().map(|&p| p.to_owned()).collect();
+    events.push(Event::CellEnd {
+        cell: index,
+        counters,
+        problems,
+    });
+    events
+        .into_iter()
+        .map(|event| Stamped {
+            t_ms: UPTIME_MS,
+            event,
+        })
+        .collect()
+}
+
+fn decided(index: u32, at_ms: u64, vcpu: u32, best_effort: u32) -> Stamped {
+    let groups = Groups {
+        vcpu: CpuSet::range(0, vcpu),
+        nq: CpuSet::range(vcpu, vcpu + 1),
+        best_effort: CpuSet::range(3 - best_effort, 3),
+        ..Groups::default()
+    };
+    let plan = Plan {
+        groups,
+        ..Plan::default()
+    };
+    let record = serde_json::json!({"wall": (UNIX_MS + at_ms) * 1_000_000, "plan": plan, "reasons": [{"text": "because"}]});
+    Stamped {
+        t_ms: 0,
+        event: Event::Steward {
+            cell: index,
+            record,
+        },
+    }
+}
+
+#[test]
+fn rounds_become_spreads_and_failed_ones_are_left_out() {
+    let events = [
+        cell(0, "vanilla", [500.0, 900.0], &[]),
+        cell(1, "vanilla", [700.0, 1200.0], &[]),
+        cell(2, "vanilla", [1.0, 1.0], &["a guest died"]),
+    ]
+    .concat();
+    let all = summaries(&program(), &events);
+    let vanilla = &all[0].run.policies[0];
+    let line = vanilla.figures.line("vanilla");
+    assert_eq!(line.p95_us, Some(825.0), "the median of 700 and 950");
+    assert_eq!(line.slo_met_share, Some(0.75));
+    assert_eq!(
+        line.max_rate_under_slo,
+        Some(150.0),
+        "200 in one round, 100 in the other"
+    );
+    assert_eq!(
+        line.core_seconds,
+        Some(6.0),
+        "three shared cores for two seconds"
+    );
+    assert_eq!(line.be_core_seconds, Some(3.0));
+    assert_eq!(line.migrations_per_s, Some(4.0));
+    assert_eq!(line.irqs_per_s, Some(4.0));
+    assert_eq!(line.kvm_exits_per_s, Some(50.0));
+    assert_eq!(
+        vanilla
+            .curve
+            .iter()
+            .map(|p| p.rate_per_s)
+            .collect::<Vec<_>>(),
+        [100.0, 200.0]
+    );
+    assert_eq!(
+        all[0].run.policies[1].figures,
+        Figures::default(),
+        "what did not run is not zero"
+    );
+}
+
+#[test]
+fn a_stewards_plans_say_who_held_the_cores() {
+    let mut events = cell(0, "ours", [500.0, 900.0], &[]);
+    let end = events.pop().expect("an end");
+    events.push(decided(0, 0, 1, 1));
+    events.push(decided(0, 1500, 2, 0));
+    let frozen = |t_ms, frozen| Stamped {
+        t_ms,
+        event: Event::Sample {
+            cell: Some(0),
+            busy: vec![],
+            guests: vec![GuestSample {
+                name: "be".into(),
+                cpu_ms: 0,
+                cpus: CpuSet::EMPTY,
+                frozen,
+                work: None,
+            }],
+        },
+    };
+    events.extend([
+        frozen(UPTIME_MS + 500, true),
+        frozen(UPTIME_MS + 1500, false),
+    ]);
+    events.push(end);
+    let all = summaries(&program(), &events);
+    let ours = &all[0].run.policies[1];
+    assert_eq!(ours.family, Family::Ostler);
+    let line = ours.figures.line("ours");
+    assert_eq!(
+        line.core_seconds,
+        Some(4.5),
+        "two cores for 1.5 s, three for 0.5 s"
+    );
+    let timeline = ours.timeline.as_ref().expect("a timeline");
+    let second = timeline.samples[1].cores.expect("cores");
+    assert!((second.vcpu - 1.5).abs() < 1e-9 && (second.be - 0.5).abs() < 1e-9);
+    assert_eq!(timeline.decisions.len(), 2);
+    assert_eq!(
+        timeline.decisions[1].what,
+        "vCPU 1 \u{2192} 2, best-effort 1 \u{2192} 0"
+    );
+    let did = &all[0].behaviour[1];
+    assert_eq!((did.vcpu_cores_min, did.vcpu_cores_max), (Some(1), Some(2)));
+    assert_eq!((did.plan_changes, did.be_cores_s), (2, 1.5));
+    assert_eq!(timeline.be_suspended.len(), 1);
+    assert!((timeline.be_suspended[0].to_s - 1.5).abs() < 1e-9);
+}

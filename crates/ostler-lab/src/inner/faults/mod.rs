@@ -1,0 +1,249 @@
+//! Faults: what may go wrong with the steward, its guests and its host is made to go wrong, and what must hold then is
+//! looked at from outside, by the kernel's own files. The steward is the real program, acting on real guests.
+//!
+//! Nothing here waits for a time to pass: it waits for something to be so, for a bounded time. The only exception is the
+//! random moment at which a steward is killed, which is the point.
+
+mod agent;
+mod cgroup;
+mod dice;
+mod foreign;
+mod found;
+mod guest;
+mod kernel_tests;
+mod kill;
+mod subject;
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use ostler_model::Class;
+use toml::Table;
+
+use super::RESULTS;
+use super::guests::{self, RunningGuest};
+use super::net::Pnic;
+use super::say::Say;
+use crate::child::wait_timeout;
+use crate::events::Event;
+use crate::program::Program;
+use crate::scenario::{Fault, FaultKind};
+use found::{Found, guest_queues};
+use subject::Subject;
+
+/// The steward's program.
+const OSTLER: &str = "/lab/bin/ostler";
+
+/// Undo writes a hundred values at the most.
+const UNDO_WITHIN: Duration = Duration::from_mins(1);
+
+/// Agents put things back after ten seconds without a word from a steward.
+const GIVEN_BACK_WITHIN: Duration = Duration::from_mins(1);
+
+/// What came of a fault.
+#[derive(Debug, Default)]
+struct Verdict {
+    passed: u32,
+    failures: Vec<String>,
+    notes: Vec<String>,
+}
+
+impl Verdict {
+    /// Counts one time that the fault was done.
+    fn count(&mut self, result: anyhow::Result<()>) {
+        match result {
+            Ok(()) => self.passed += 1,
+            Err(e) => self.failures.push(format!("{e:#}")),
+        }
+    }
+}
+
+/// The host that faults happen on.
+struct Ground<'a> {
+    program: &'a Program,
+    pnic: &'a Pnic,
+    running: Vec<RunningGuest>,
+    say: &'a Say,
+    /// Where the present fault's files go.
+    out: PathBuf,
+    fault: &'a Fault,
+    index: usize,
+}
+
+/// Does every fault of the program.
+pub fn run(
+    program: &Program,
+    pnic: &Pnic,
+    running: Vec<RunningGuest>,
+    say: &Say,
+) -> anyhow::Result<()> {
+    let mut running = running;
+    for (index, fault) in program.scenario.faults.iter().enumerate() {
+        let number = u32::try_from(index)?;
+        say.say(Event::FaultStart {
+            fault: number,
+            kind: fault.kind.to_string(),
+        });
+        let since = Instant::now();
+        let out = PathBuf::from(RESULTS).join(format!("fault-{index}-{}", fault.kind));
+        std::fs::create_dir_all(&out)
+            .with_context(|| format!("could not create {}", out.display()))?;
+        let mut ground = Ground {
+            program,
+            pnic,
+            running,
+            say,
+            out,
+            fault,
+            index,
+        };
+        let verdict = ground.done();
+        say.say(Event::FaultEnd {
+            fault: number,
+            kind: fault.kind.to_string(),
+            passed: verdict.passed,
+            of: fault.times,
+            failures: verdict.failures,
+            notes: verdict.notes,
+            seconds: since.elapsed().as_secs_f64(),
+        });
+        running = ground.running;
+    }
+    Ok(())
+}
+
+impl Ground<'_> {
+    /// Does the present fault as often as it is asked for.
+    fn done(&mut self) -> Verdict {
+        let mut verdict = Verdict::default();
+        for time in 0..self.fault.times {
+            let before = self.prepare(time == 0);
+            let result = before.and_then(|()| match self.fault.kind {
+                FaultKind::Kill => kill::once(self, time, &mut verdict),
+                FaultKind::GuestDies => guest::dies(self, &mut verdict),
+                FaultKind::QmpHangs => guest::hangs(self, &mut verdict),
+                FaultKind::CgroupVanishes => cgroup::vanishes(self, &mut verdict),
+                FaultKind::ForeignAffinity => foreign::affinity(self, &mut verdict),
+                FaultKind::AgentMisbehaves => agent::misbehaves(self, &mut verdict),
+                FaultKind::KernelTests => kernel_tests::run(self, &mut verdict),
+            });
+            verdict.count(result.with_context(|| format!("time {}", time + 1)));
+        }
+        if let Err(e) = self.given_back() {
+            verdict.failures.push(format!("{e:#}"));
+        }
+        verdict
+    }
+
+    /// Waits until agents have given their guests back: nobody asks them for anything any more.
+    fn given_back(&self) -> anyhow::Result<()> {
+        for (guest, running) in self.program.scenario.guests.iter().zip(&self.running) {
+            let tap = crate::machine::tap(guest);
+            wait_until(
+                &format!(
+                    "{} to use all of its {} queues again",
+                    guest.name, guest.queues
+                ),
+                GIVEN_BACK_WITHIN,
+                || Ok(!running.alive() || guest_queues(&tap) == guest.queues as usize),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Every guest lives; and at first, their agents are done with what came before.
+    fn prepare(&mut self, first: bool) -> anyhow::Result<()> {
+        let dead: Vec<usize> = (0..self.running.len())
+            .filter(|&at| !self.running[at].alive())
+            .collect();
+        let fresh = guests::start(&self.program.scenario.guests, &dead, self.say)?;
+        for (&at, guest) in dead.iter().zip(fresh) {
+            self.running[at] = guest;
+        }
+        if first { self.given_back() } else { Ok(()) }
+    }
+
+    /// The first guest of a class.
+    fn guest(&self, class: Class) -> anyhow::Result<&RunningGuest> {
+        let guests = self.program.scenario.guests.iter().zip(&self.running);
+        guests
+            .into_iter()
+            .find(|(guest, _)| guest.class == class)
+            .map(|(_, running)| running)
+            .with_context(|| format!("there is no {class} guest"))
+    }
+
+    /// The host as it is.
+    fn found(&self) -> anyhow::Result<Found> {
+        Found::now(&self.pnic.name, &self.running)
+    }
+
+    /// Starts the steward with these keys over the fault's own.
+    fn start(&self, own: &str) -> anyhow::Result<Subject> {
+        Subject::start(&self.config(own)?, &self.out)
+    }
+
+    fn config(&self, own: &str) -> anyhow::Result<Table> {
+        let own: Table = own
+            .parse()
+            .with_context(|| format!("`{own}` is no configuration"))?;
+        let mut config = super::steward::facts(self.program, &self.pnic.name, &self.out);
+        crate::scenario::merge(&mut config, &self.fault.steward);
+        crate::scenario::merge(&mut config, &own);
+        Ok(config)
+    }
+
+    /// `ostler undo`, which must leave nothing.
+    fn undo(&self) -> anyhow::Result<()> {
+        let log = std::fs::File::create(self.out.join("undo.log"))?;
+        let mut child = Command::new(OSTLER)
+            .args(["undo", "--config"])
+            .arg(self.out.join("steward.toml"))
+            .stdin(std::process::Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("could not start ostler undo")?;
+        let status = wait_timeout(&mut child, UNDO_WITHIN);
+        if status.is_none() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let said = crate::tail::last_lines(&self.out.join("undo.log"), 6);
+        match status {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => anyhow::bail!("ostler undo ended with {status}: {}", said.trim()),
+            None => anyhow::bail!(
+                "ostler undo did not end within {} s: {}",
+                UNDO_WITHIN.as_secs(),
+                said.trim()
+            ),
+        }
+    }
+
+    /// Undo, after which the host must be as it was.
+    fn undo_to(&self, before: &Found) -> anyhow::Result<()> {
+        self.undo()?;
+        self.found()?.must_be(before)
+    }
+}
+
+/// Waits until something is so.
+fn wait_until(
+    what: &str,
+    within: Duration,
+    mut test: impl FnMut() -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    let due = Instant::now() + within;
+    while !test()? {
+        anyhow::ensure!(
+            Instant::now() < due,
+            "{what}: not within {} s",
+            within.as_secs()
+        );
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    Ok(())
+}

@@ -1,0 +1,252 @@
+//! Guests inside the emulated host: each QEMU in a cgroup of its own, waited for by a marker on its serial line, started
+//! again once if it hangs or dies.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use super::say::Say;
+use super::{MACHINE_CGROUP, RUN, net, write};
+use crate::events::Event;
+use crate::image::Cpio;
+use crate::machine::{self, GuestPaths};
+use crate::program::INPUT;
+use crate::scenario::Guest;
+use crate::tail::{Tail, last_lines};
+
+/// A guest is ready within 5 to 15 s on a quiet machine of two cores.
+const READY_WITHIN: Duration = Duration::from_secs(150);
+/// Times a guest is started.
+const ATTEMPTS: u32 = 2;
+
+/// A guest that runs.
+#[derive(Clone, Debug)]
+pub struct RunningGuest {
+    /// Its name.
+    pub name: String,
+    /// QEMU's process.
+    pub pid: u32,
+    child: Arc<Mutex<Child>>,
+    serial: Arc<Mutex<Serial>>,
+}
+
+/// What a guest says on its serial line.
+#[derive(Debug)]
+struct Serial {
+    tail: Tail,
+    ready: bool,
+    fatal: Option<String>,
+    work: Option<u64>,
+}
+
+impl Serial {
+    fn update(&mut self) {
+        for line in self.tail.lines().unwrap_or_default() {
+            if line.starts_with("LAB_READY") {
+                self.ready = true;
+            } else if let Some(why) = line.strip_prefix("LAB_FATAL ") {
+                self.fatal = Some(why.to_owned());
+            } else if let Some(work) = line.strip_prefix("LAB_WORK ") {
+                self.work = work.trim().parse().ok().or(self.work);
+            }
+        }
+    }
+}
+
+impl RunningGuest {
+    /// Rounds of work it has said it did.
+    pub fn work(&self) -> Option<u64> {
+        let mut serial = self.serial.lock().ok()?;
+        serial.update();
+        serial.work
+    }
+
+    /// Whether its QEMU still runs.
+    pub fn alive(&self) -> bool {
+        self.child
+            .lock()
+            .is_ok_and(|mut child| matches!(child.try_wait(), Ok(None)))
+    }
+
+    /// Kills its QEMU.
+    pub(super) fn kill(&self) {
+        if let Ok(mut child) = self.child.lock() {
+            // Failures mean that it is gone.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Puts the initial root of guests together: the image's, and after it what comes with the run. So a change of a guest's
+/// first program or agent needs no new image.
+pub fn prepare() -> anyhow::Result<()> {
+    let base = PathBuf::from("/")
+        .join(crate::image::LAB_FOLDER)
+        .join("guest.cpio");
+    let mut bytes =
+        std::fs::read(&base).with_context(|| format!("could not read {}", base.display()))?;
+    let mut cpio = Cpio::default();
+    cpio.file("init", 0o755, include_bytes!("../../assets/guest-init.sh"))
+        .file(
+            "etc/nginx.conf",
+            0o644,
+            include_bytes!("../../assets/guest-nginx.conf"),
+        );
+    let agent = PathBuf::from(INPUT).join("bin/ostler-guest");
+    if agent.exists() {
+        cpio.copy("ostler-guest", 0o755, &agent)?;
+    }
+    let evil = PathBuf::from(INPUT).join("bin/ostler-guest-evil");
+    if evil.exists() {
+        cpio.copy("ostler-guest-evil", 0o755, &evil)?;
+    }
+    bytes.append(&mut cpio.finish());
+    std::fs::create_dir_all(machine::QMP_FOLDER)?;
+    let initrd = PathBuf::from(RUN).join("guest.cpio");
+    std::fs::write(&initrd, bytes).with_context(|| format!("could not write {}", initrd.display()))
+}
+
+/// Starts guests side by side and waits for all of them. `which` are positions in the scenario's list.
+pub fn start(guests: &[Guest], which: &[usize], say: &Say) -> anyhow::Result<Vec<RunningGuest>> {
+    let mut starting: Vec<_> = which
+        .iter()
+        .map(|&index| Ok((index, launch(guests, index)?, Instant::now(), 1)))
+        .collect::<anyhow::Result<_>>()?;
+    let mut running: Vec<Option<RunningGuest>> = vec![None; which.len()];
+    while running.iter().any(Option::is_none) {
+        for (slot, (index, guest, since, attempt)) in running.iter_mut().zip(&mut starting) {
+            if slot.is_some() {
+                continue;
+            }
+            match state(guest, *since) {
+                State::Booting => {}
+                State::Ready => {
+                    say.say(Event::GuestUp {
+                        name: guest.name.clone(),
+                        pid: guest.pid,
+                        tap: machine::tap(&guests[*index]),
+                        boot_s: since.elapsed().as_secs_f64(),
+                        attempt: *attempt,
+                    });
+                    *slot = Some(guest.clone());
+                }
+                State::Lost(why) => {
+                    guest.kill();
+                    anyhow::ensure!(
+                        *attempt < ATTEMPTS,
+                        "guest {} did not come up in {ATTEMPTS} attempts: {why}",
+                        guest.name
+                    );
+                    say.say(Event::GuestLost {
+                        name: guest.name.clone(),
+                        why,
+                    });
+                    *attempt += 1;
+                    *guest = launch(guests, *index)?;
+                    *since = Instant::now();
+                }
+            }
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(running.into_iter().flatten().collect())
+}
+
+enum State {
+    Booting,
+    Ready,
+    Lost(String),
+}
+
+fn state(guest: &RunningGuest, since: Instant) -> State {
+    let alive = guest.alive();
+    let Ok(mut serial) = guest.serial.lock() else {
+        return State::Lost("its watcher failed".to_owned());
+    };
+    serial.update();
+    let log = serial_path(&guest.name);
+    let lost = |why: &str| {
+        let qemu = last_lines(
+            &PathBuf::from(RUN).join(format!("{}.qemu.log", guest.name)),
+            4,
+        );
+        State::Lost(format!("{why}\n{}{qemu}", last_lines(&log, 6)))
+    };
+    match (&serial.fatal, serial.ready) {
+        (Some(why), _) => lost(why),
+        (None, true) => State::Ready,
+        _ if !alive => lost("its QEMU ended"),
+        _ if since.elapsed() > READY_WITHIN => lost("it was not ready in time"),
+        _ => State::Booting,
+    }
+}
+
+fn serial_path(name: &str) -> PathBuf {
+    // Beside the results, so that guests' logs are brought out with them.
+    PathBuf::from(super::RESULTS).join(format!("guest-{name}.log"))
+}
+
+fn launch(guests: &[Guest], index: usize) -> anyhow::Result<RunningGuest> {
+    let guest = &guests[index];
+    net::make_tap(guest)?;
+    let cgroup = format!("{MACHINE_CGROUP}/{}", guest.name);
+    std::fs::create_dir_all(&cgroup).with_context(|| format!("could not create {cgroup}"))?;
+    let paths = GuestPaths {
+        kernel: PathBuf::from("/")
+            .join(crate::image::LAB_FOLDER)
+            .join("vmlinuz"),
+        initrd: PathBuf::from(RUN).join("guest.cpio"),
+        serial: serial_path(&guest.name),
+        qmp: PathBuf::from(machine::QMP_FOLDER).join(&guest.name),
+    };
+    let _ = std::fs::remove_file(&paths.serial); // of an earlier start
+    let qemu = machine::guest(guest, index, &paths);
+    let log = PathBuf::from(RUN).join(format!("{}.qemu.log", guest.name));
+    let output =
+        File::create(&log).with_context(|| format!("could not create {}", log.display()))?;
+    let errors = output.try_clone()?;
+    // The shell joins the cgroup and becomes QEMU: no thread of it is ever outside.
+    let child = Command::new("/bin/sh")
+        .args(["-c", "echo 0 > \"$0/cgroup.procs\" && exec \"$@\"", &cgroup])
+        .arg(qemu.get_program())
+        .args(qemu.get_args())
+        .stdin(Stdio::null())
+        .stdout(output)
+        .stderr(errors)
+        .spawn()
+        .with_context(|| format!("could not start guest {}", guest.name))?;
+    Ok(RunningGuest {
+        name: guest.name.clone(),
+        pid: child.id(),
+        child: Arc::new(Mutex::new(child)),
+        serial: Arc::new(Mutex::new(Serial {
+            tail: Tail::new(paths.serial),
+            ready: false,
+            fatal: None,
+            work: None,
+        })),
+    })
+}
+
+/// Undoes what a policy may have done to a guest's cgroup: it may run, on all cores under test.
+pub fn reset(name: &str) -> anyhow::Result<()> {
+    let cgroup = format!("{MACHINE_CGROUP}/{name}");
+    write(format!("{cgroup}/cgroup.freeze"), "0")?;
+    // A newline clears the set; then the parent's is in effect. An empty write would not reach the kernel.
+    write(format!("{cgroup}/cpuset.cpus"), "\n")?;
+    for child in std::fs::read_dir(&cgroup)
+        .with_context(|| format!("could not list {cgroup}"))?
+        .flatten()
+    {
+        let cpus = child.path().join("cpuset.cpus");
+        if cpus.exists() {
+            write(&cpus, "\n")?;
+        }
+    }
+    Ok(())
+}

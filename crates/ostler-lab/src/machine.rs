@@ -1,0 +1,309 @@
+//! QEMU's command lines, and everything that decides the emulated host's time. Both are here and nowhere else: a plugin
+//! that gives the machine a clock of its own will be added to [`host`] and to [`CLOCK`].
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::image::{Image, command_of};
+use crate::scenario::{Guest, Host, Workload};
+
+/// QEMU's path in the image's tree.
+pub const QEMU: &str = "usr/bin/qemu-system-x86_64";
+
+/// Names of what a run keeps in its folder. QEMU is started in that folder and knows them by these names: a socket's
+/// path may not exceed 108 bytes, whatever the folder is called.
+pub mod files {
+    /// Serial log of the host.
+    pub const SERIAL: &str = "serial.log";
+    /// What QEMU itself said.
+    pub const QEMU: &str = "qemu.log";
+    /// Events from the host, as they came.
+    pub const EVENTS: &str = "events.raw.jsonl";
+    /// The shell's socket.
+    pub const SHELL: &str = "shell.sock";
+    /// The input disk.
+    pub const INPUT: &str = "input.ext4";
+    /// Where the host writes a tar archive of its results.
+    pub const RESULTS: &str = "results.tar";
+}
+
+/// Name of the virtio-serial port that events leave by.
+pub const EVENTS_PORT: &str = "ostler.events";
+
+/// How the emulated host keeps time, on its kernel's command line. Its TSC follows the real machine's clock, which is
+/// steady; the kernel's watchdogs would mistake an emulated core that wasn't scheduled for a broken one.
+pub const CLOCK: &str = "tsc=reliable nowatchdog rcupdate.rcu_cpu_stall_suppress=1";
+
+/// The same for guests, which inherit their host's TSC.
+const GUEST_CLOCK: &str = "tsc=reliable nowatchdog";
+
+/// The CPU model, without the features that TCG would warn about for each core.
+const CPU: &str = "EPYC-v4,+svm,+npt,-fxsr-opt,-misalignsse,-osvw,-topoext,-perfctr-core,-clzero,-ibpb,-nrip-save,-xsavec,-xsaves";
+
+/// MAC address of the host's end of the pNIC's cable; the client's end is one higher.
+const PNIC_MAC: &str = "52:54:00:6f:73:01";
+const CLIENT_MAC: &str = "52:54:00:6f:73:02";
+
+/// The emulated host: run by the image's own QEMU, in the run's folder.
+pub fn host(image: &Image, host: &Host, run: &Path) -> Command {
+    let root = image.tree();
+    let mut qemu = command_of(&root, QEMU);
+    qemu.current_dir(run);
+    for firmware in ["usr/share/qemu", "usr/share/seabios"] {
+        qemu.arg("-L").arg(root.join(firmware));
+    }
+    // Several emulated cores run at once; nested SVM lets the host run guests at nearly its own speed.
+    qemu.args([
+        "-accel",
+        "tcg,thread=multi",
+        "-cpu",
+        CPU,
+        "-rtc",
+        "clock=vm",
+    ]);
+    qemu.args([
+        "-nodefaults",
+        "-display",
+        "none",
+        "-no-reboot",
+        "-no-user-config",
+    ]);
+    topology(&mut qemu, host);
+    qemu.arg("-kernel")
+        .arg(image.kernel())
+        .arg("-initrd")
+        .arg(image.host_initramfs());
+    qemu.args([
+        "-append",
+        &format!("console=ttyS0 quiet panic=-1 mitigations=off {CLOCK}"),
+    ]);
+
+    qemu.args(["-serial", &format!("file:{}", files::SERIAL)]);
+    qemu.args(["-device", "virtio-serial-pci"]);
+    qemu.args([
+        "-chardev",
+        &format!("file,id=events,path={}", files::EVENTS),
+    ]);
+    qemu.args([
+        "-device",
+        &format!("virtserialport,chardev=events,name={EVENTS_PORT}"),
+    ]);
+    qemu.args([
+        "-chardev",
+        &format!("socket,id=shell,path={},server=on,wait=off", files::SHELL),
+    ]);
+    qemu.args(["-device", "virtconsole,chardev=shell"]);
+
+    // The order decides their names: vda, vdb, vdc.
+    for (id, file, options) in [
+        ("root", image.disk(), ",snapshot=on"),
+        ("input", PathBuf::from(files::INPUT), ",readonly=on"),
+        ("results", PathBuf::from(files::RESULTS), ""),
+    ] {
+        qemu.args([
+            "-drive",
+            &format!("if=none,format=raw,id={id},file={}{options}", escape(&file)),
+        ]);
+        qemu.args(["-device", &format!("virtio-blk-pci,drive={id},serial={id}")]);
+    }
+
+    // The pNIC and the client's NIC, cabled by a hub inside QEMU: all traffic stays on the machine's own time.
+    for (id, slot, mac) in [("pnic", 1, PNIC_MAC), ("client", 2, CLIENT_MAC)] {
+        qemu.args([
+            "-device",
+            &format!("pcie-root-port,id=port{slot},chassis={slot},slot={slot}"),
+        ]);
+        qemu.args(["-netdev", &format!("hubport,id={id},hubid=0")]);
+        qemu.args([
+            "-device",
+            &format!("igb,netdev={id},bus=port{slot},mac={mac},romfile="),
+        ]);
+    }
+    qemu
+}
+
+/// QEMU's option syntax wants commas doubled.
+fn escape(path: &Path) -> String {
+    path.to_string_lossy().replace(',', ",,")
+}
+
+/// CPUs and memory nodes. Far nodes are described by an HMAT, so that the host's kernel sorts them into tiers.
+fn topology(qemu: &mut Command, host: &Host) {
+    let cpus = host.cpus;
+    qemu.args([
+        "-smp",
+        &format!(
+            "{},sockets={},cores={},threads={}",
+            cpus.count(),
+            cpus.sockets,
+            cpus.cores,
+            cpus.threads
+        ),
+    ]);
+    let total: u64 = host.nodes.iter().map(|node| node.memory_mib).sum();
+    qemu.args(["-m", &format!("{total}M")]);
+    if host.nodes.len() == 1 {
+        qemu.args(["-M", "q35"]);
+        return;
+    }
+    qemu.args(["-M", "q35,hmat=on"]);
+    for (id, node) in host.nodes.iter().enumerate() {
+        qemu.args([
+            "-object",
+            &format!("memory-backend-ram,id=mem{id},size={}M", node.memory_mib),
+        ]);
+        let mut numa = format!("node,nodeid={id},memdev=mem{id}");
+        for cpu in &node.cpus {
+            let _ = write!(numa, ",cpus={cpu}"); // a String takes everything
+        }
+        // A far node is reached through the nearest node that has CPUs; the first one stands for it.
+        let initiator = if node.cpus.is_empty() { 0 } else { id };
+        let _ = write!(numa, ",initiator={initiator}");
+        qemu.args(["-numa", &numa]);
+    }
+    for (from, initiator) in host.nodes.iter().enumerate() {
+        if initiator.cpus.is_empty() {
+            continue;
+        }
+        for (to, target) in host.nodes.iter().enumerate() {
+            let local = from == to;
+            // Seen from another socket, a near node costs about 1.75 times its own latency.
+            let near_remote = !local && !target.cpus.is_empty();
+            let latency_ns = if near_remote {
+                target.latency_ns * 7 / 4
+            } else {
+                target.latency_ns
+            };
+            let bandwidth = if near_remote {
+                target.bandwidth_mib_per_s / 2
+            } else {
+                target.bandwidth_mib_per_s
+            };
+            let lb = |kind: &str| {
+                format!(
+                    "hmat-lb,initiator={from},target={to},hierarchy=memory,data-type=access-{kind}"
+                )
+            };
+            qemu.args(["-numa", &format!("{},latency={latency_ns}", lb("latency"))]);
+            qemu.args([
+                "-numa",
+                &format!("{},bandwidth={bandwidth}M", lb("bandwidth")),
+            ]);
+        }
+    }
+}
+
+/// Where a guest's QEMU finds and leaves things, inside the emulated host.
+#[derive(Clone, Debug)]
+pub struct GuestPaths {
+    /// Kernel image.
+    pub kernel: PathBuf,
+    /// Initial root.
+    pub initrd: PathBuf,
+    /// Serial log.
+    pub serial: PathBuf,
+    /// QMP socket.
+    pub qmp: PathBuf,
+}
+
+/// Where guests' QMP sockets are, inside the emulated host.
+pub const QMP_FOLDER: &str = "/run/ostler-lab/qmp";
+
+/// Name of a guest's tap in the emulated host.
+pub fn tap(guest: &Guest) -> String {
+    format!("tap-{}", guest.name)
+}
+
+/// Address of guest number `index` on the bridge.
+pub fn guest_address(index: usize) -> String {
+    format!("10.77.0.{}", 11 + index)
+}
+
+/// vsock context of guest number `index`. 0 to 2 are taken by the protocol.
+pub fn guest_cid(index: usize) -> u32 {
+    16 + u32::try_from(index).unwrap_or(0)
+}
+
+/// A guest: run by the host's own QEMU, inside the emulated host.
+pub fn guest(guest: &Guest, index: usize, paths: &GuestPaths) -> Command {
+    let mut qemu = Command::new("qemu-system-x86_64");
+    // microvm boots in a third of the time a full PC takes; pcie=on for vhost with several queues.
+    qemu.args([
+        "-M",
+        "microvm,rtc=on,pcie=on",
+        "-accel",
+        "kvm",
+        "-cpu",
+        "host",
+    ]);
+    qemu.args([
+        "-nodefaults",
+        "-display",
+        "none",
+        "-no-reboot",
+        "-no-user-config",
+    ]);
+    qemu.args(["-name", &format!("{},debug-threads=on", guest.name)]);
+    qemu.args([
+        "-smp",
+        &guest.vcpus.to_string(),
+        "-m",
+        &format!("{}M", guest.memory_mib),
+    ]);
+    qemu.arg("-kernel")
+        .arg(&paths.kernel)
+        .arg("-initrd")
+        .arg(&paths.initrd);
+    let workload: Workload = guest.workload;
+    qemu.args([
+        "-append",
+        &format!(
+            "console=ttyS0 quiet panic=-1 reboot=t mitigations=off {GUEST_CLOCK} \
+             lab.name={} lab.ip={}/24 lab.workload={workload} lab.memory_mb={}",
+            guest.name,
+            guest_address(index),
+            guest.memory_mib
+        ),
+    ]);
+    qemu.args(["-serial", &format!("file:{}", paths.serial.display())]);
+    qemu.args([
+        "-qmp",
+        &format!("unix:{},server=on,wait=off", paths.qmp.display()),
+    ]);
+    let queues = guest.queues;
+    let several = if queues > 1 {
+        format!(",queues={queues}")
+    } else {
+        String::new()
+    };
+    qemu.args([
+        "-netdev",
+        &format!(
+            "tap,id=net0,ifname={},script=no,downscript=no,vhost=on{several}",
+            tap(guest)
+        ),
+    ]);
+    // One vector per queue and direction, one for configuration changes, one for the control queue.
+    let vectors = if queues > 1 {
+        format!(",mq=on,vectors={}", 2 * queues + 2)
+    } else {
+        String::new()
+    };
+    qemu.args([
+        "-device",
+        &format!(
+            "virtio-net-pci,netdev=net0,mac=52:54:00:77:00:{:02x},romfile={vectors}",
+            11 + index
+        ),
+    ]);
+    qemu.args([
+        "-device",
+        &format!("vhost-vsock-pci,guest-cid={}", guest_cid(index)),
+    ]);
+    qemu
+}
+
+#[cfg(test)]
+#[path = "machine_tests.rs"]
+mod tests;

@@ -1,0 +1,120 @@
+use ostler_model::{Class, CpuId, CpuSet};
+
+use super::*;
+use crate::image::Manifest;
+use crate::scenario::{Cpus, Node};
+
+fn words(command: &Command) -> String {
+    command
+        .get_args()
+        .map(|a| a.to_string_lossy().into_owned())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn image() -> Image {
+    let manifest = Manifest {
+        recipe: "0".into(),
+        kernel: "7".into(),
+        qemu: "10".into(),
+    };
+    Image {
+        folder: "/image".into(),
+        manifest,
+    }
+}
+
+fn world(nodes: Vec<Node>) -> Host {
+    Host {
+        cpus: Cpus {
+            sockets: 2,
+            cores: 2,
+            threads: 1,
+        },
+        nodes,
+        under_test: CpuSet::range(0, 3),
+        client: CpuSet::single(CpuId(3)),
+        pnic_queues: 4,
+    }
+}
+
+fn node(cpus: CpuSet, latency_ns: u32) -> Node {
+    Node {
+        memory_mib: 1024,
+        cpus,
+        latency_ns,
+        bandwidth_mib_per_s: 1000,
+    }
+}
+
+#[test]
+fn one_node_needs_no_numa() {
+    let line = words(&host(
+        &image(),
+        &world(vec![node(CpuSet::range(0, 4), 80)]),
+        Path::new("/run"),
+    ));
+    assert!(
+        line.contains("-smp 4,sockets=2,cores=2,threads=1 -m 1024M -M q35 "),
+        "{line}"
+    );
+    assert!(!line.contains("-numa"), "{line}");
+}
+
+#[test]
+fn a_far_node_is_described_by_hmat() {
+    let nodes = vec![
+        node(CpuSet::range(0, 2), 80),
+        node(CpuSet::range(2, 4), 80),
+        node(CpuSet::EMPTY, 400),
+    ];
+    let line = words(&host(&image(), &world(nodes), Path::new("/run")));
+    for wanted in [
+        "-m 3072M -M q35,hmat=on",
+        "node,nodeid=1,memdev=mem1,cpus=2,cpus=3,initiator=1",
+        "node,nodeid=2,memdev=mem2,initiator=0",
+        "initiator=0,target=1,hierarchy=memory,data-type=access-latency,latency=140",
+        "initiator=1,target=2,hierarchy=memory,data-type=access-latency,latency=400",
+    ] {
+        assert!(line.contains(wanted), "`{wanted}` is not in\n{line}");
+    }
+    assert!(
+        !line.contains("initiator=2,"),
+        "a node without CPUs initiates nothing: {line}"
+    );
+}
+
+#[test]
+fn a_path_with_a_comma_stays_one_path() {
+    assert_eq!(escape(Path::new("/a,b/c")), "/a,,b/c");
+}
+
+#[test]
+fn a_guest_has_a_vector_for_every_queue() {
+    let mut lc = Guest {
+        name: "lc".into(),
+        class: Class::LatencyCritical,
+        vcpus: 4,
+        memory_mib: 256,
+        queues: 4,
+        workload: Workload::Memcached,
+        slo_p95_us: Some(1000),
+    };
+    let paths = GuestPaths {
+        kernel: "k".into(),
+        initrd: "i".into(),
+        serial: "s".into(),
+        qmp: "q".into(),
+    };
+    let line = words(&guest(&lc, 0, &paths));
+    assert!(
+        line.contains(",queues=4") && line.contains(",mq=on,vectors=10"),
+        "{line}"
+    );
+    lc.queues = 1;
+    let line = words(&guest(&lc, 0, &paths));
+    assert!(
+        !line.contains("queues=") && !line.contains("mq=on"),
+        "a tap of one queue is opened without multi_queue: {line}"
+    );
+}

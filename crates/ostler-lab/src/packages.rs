@@ -1,0 +1,68 @@
+//! The Debian packages that ostler needs, in one place: to build it, to build the lab's image, and inside that image.
+//! `xtask` installs from these same lists.
+
+/// To compile ostler: C and BPF compilers, and what libbpf's own libelf and zlib are built with. The build script that compiles BPF
+/// programs is linked with the system's libelf and zlib: cargo tells the features of what runs here from those of what is built.
+pub const BUILD: &[&str] = &[
+    "autoconf",
+    "automake",
+    "autopoint",
+    "bison",
+    "clang-19",
+    "clang-format-19",
+    "flex",
+    "gawk",
+    "gcc",
+    "gettext",
+    "libc6-dev",
+    "libelf-dev",
+    "libtool",
+    "llvm-19",
+    "make",
+    "pkg-config",
+    "zlib1g-dev",
+];
+
+/// To build and boot the lab's image. QEMU is not among them: the lab brings its own.
+pub const LAB: &[&str] = &[
+    "debian-archive-keyring",
+    "e2fsprogs",
+    "kmod",
+    "mmdebstrap",
+    "xz-utils",
+];
+
+/// What tests hold ostler against: real servers, and a browser for the reports.
+pub const TEST: &[&str] = &[
+    "chromium",
+    "fonts-dejavu-core",
+    "iproute2",
+    "libvirt-dev",
+    "memcached",
+    "nginx-light",
+];
+
+/// User space of the emulated host, on top of mmdebstrap's `minbase`.
+pub const HOST: &[&str] = &[
+    "bpftool",
+    "busybox-static",
+    "ethtool",
+    "iproute2",
+    "kmod",
+    "memcached",
+    "nftables",
+    "nginx-light",
+    "numactl",
+    "procps",
+    "qemu-system-x86",
+    "socat",
+    "stress-ng",
+    "util-linux",
+];
+
+/// What building ostler and running the lab needs.
+pub fn all() -> Vec<&'static str> {
+    let mut all: Vec<_> = BUILD.iter().chain(LAB).copied().collect();
+    all.sort_unstable();
+    all
+}

@@ -1,0 +1,187 @@
+//! The report: from a [`RunSummary`] to one HTML file that needs nothing else.
+//!
+//! [`render`] is pure: no clock, no files, no network. The page carries its own style and a few lines of script for the pointer;
+//! without them it is still complete (SVG titles, tables behind every plot), and its content policy forbids it to load anything.
+//!
+//! ```text
+//!  summary (typed, serde) -> headline, table, curves, bars, timeline -> node (escaping) -> HTML that is well-formed XML
+//!                                      scale, frame, palette
+//! ```
+//!
+//! Three rules hold everywhere, and have tests: what was not measured is a gap and never a zero; names and reasons come from guests and
+//! operators and are text, never markup; nothing is told by colour alone.
+//!
+//! Depends on serde only.
+
+mod bars;
+mod curves;
+mod frame;
+mod headline;
+mod node;
+mod palette;
+mod scale;
+mod summary;
+mod table;
+mod timeline;
+
+#[cfg(test)]
+mod tests;
+
+pub use summary::{
+    Clock, Cores, CurvePoint, Decision, Family, Figures, Host, Interval, PolicyLine, PolicySummary,
+    RunSummary, Sample, Spread, Timeline,
+};
+
+use node::{Node, el};
+
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("hover.js");
+
+/// The whole page for a run of one load.
+pub fn render(run: &RunSummary) -> String {
+    render_all(&[run])
+}
+
+/// The whole page for a run of several loads: the loads one after the other, each with its own plots.
+pub fn render_all(runs: &[&RunSummary]) -> String {
+    let scenario = runs.first().map_or("no loads", |run| run.scenario.as_str());
+    let head = el("head").children([
+        el("meta").attr("charset", "utf-8"),
+        el("meta")
+            .attr("name", "viewport")
+            .attr("content", "width=device-width, initial-scale=1"),
+        el("meta")
+            .attr("name", "color-scheme")
+            .attr("content", "light dark"),
+        el("meta")
+            .attr("http-equiv", "Content-Security-Policy")
+            .attr(
+                "content",
+                "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'",
+            ),
+        el("title").text(format!("{scenario} \u{b7} ostler lab")),
+        el("style").constant(STYLE),
+    ]);
+    // The first load's ids are bare, so that links to a page of one load are simple.
+    let parts = runs.iter().enumerate().flat_map(|(at, run)| {
+        let prefix = if at == 0 {
+            String::new()
+        } else {
+            format!("load-{at}-")
+        };
+        [headline::header(run), main(run)].map(|part| part.prefix_ids(&prefix))
+    });
+    let body = el("body")
+        .children(parts)
+        .child(footer())
+        .child(
+            el("div")
+                .attr("id", "tip")
+                .attr("role", "tooltip")
+                .attr("hidden", "hidden"),
+        )
+        .child(el("script").constant(SCRIPT));
+    let mut out = String::with_capacity(256 << 10);
+    out.push_str("<!DOCTYPE html>\n");
+    el("html")
+        .attr("lang", "en")
+        .child(head)
+        .child(body)
+        .write(&mut out);
+    out
+}
+
+fn section(id: &str, title: &str) -> Node {
+    el("section").attr("id", id).child(el("h2").text(title))
+}
+
+fn main(run: &RunSummary) -> Node {
+    let mut main = el("main")
+        .children(headline::caveat(run))
+        .child(headline::cards(run));
+    main = main
+        .child(section("policies", "Policies side by side").child(table::table(run)))
+        .child(
+            section("latency", "How far the objective holds")
+                .child(el("p").text("P95 of the latency-critical guest as the offered load rises. Higher and further left is worse."))
+                .child(curves::figure(run)),
+        )
+        .child(
+            section("events", "What it costs the host")
+                .child(el("p").text(format!("System events at the same load, as multiples of {}. Fewer is better.", run.baseline)))
+                .child(bars::figure(run)),
+        );
+    let shared = timeline::Shared::new(run);
+    let sections = run
+        .policies
+        .iter()
+        .enumerate()
+        .map(|(i, policy)| policy_section(run, policy, i, &shared));
+    main.child(
+        section("time", "Over time")
+            .child(el("p").text(
+                "One round of each policy, the one nearest to the medians. All share their scales. Point at a plot for its figures.",
+            ))
+            .child(contents(run))
+            .children(sections),
+    )
+}
+
+fn contents(run: &RunSummary) -> Node {
+    let links = run.policies.iter().enumerate().map(|(i, p)| {
+        el("li").child(
+            el("a")
+                .attr("href", format!("#policy-{i}"))
+                .text(p.policy.clone()),
+        )
+    });
+    el("nav")
+        .attr("aria-label", "policies")
+        .child(el("ul").class("contents").children(links))
+}
+
+fn policy_section(
+    run: &RunSummary,
+    policy: &PolicySummary,
+    index: usize,
+    shared: &timeline::Shared,
+) -> Node {
+    let class = if policy.family == Family::Ostler {
+        "policy ours"
+    } else {
+        "policy base"
+    };
+    let body = el("section")
+        .class(class)
+        .attr("id", format!("policy-{index}"))
+        .child(
+            el("h3")
+                .text(policy.policy.clone())
+                .child(el("span").class("about").text(policy.about.clone())),
+        );
+    let body = body.child(el("p").class("strapline").text(headline::strapline(policy)));
+    match &policy.timeline {
+        Some(timeline) if !timeline.samples.is_empty() => {
+            body.child(timeline::figure(run, policy, timeline, index, shared))
+        }
+        _ => body.child(
+            el("p")
+                .class("quiet")
+                .text("No round was recorded second by second."),
+        ),
+    }
+}
+
+fn footer() -> Node {
+    el("footer")
+        .child(el("h2").text("How to read this"))
+        .child(el("p").text(
+            "Load comes from an open-loop Poisson client. Latency runs from the time a request was due, so a stalled server is charged for \
+             every request that was due in the stall; failed and unanswered requests count as if never answered within their deadline. \
+             A second is within the objective when its P95 is.",
+        ))
+        .child(el("p").text(
+            "Core-seconds integrate the cores held by vCPUs and network queues over the run; best-effort core-seconds are the CPU time that \
+             best-effort guests got. Policies run in interleaved rounds, so that slow drifts of the host fall on all of them alike.",
+        ))
+}

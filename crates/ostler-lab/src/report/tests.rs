@@ -1,0 +1,279 @@
+//! Whatever the summary holds, the page is well-formed, self-contained, and shows no number that isn't one.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Follows tags like an XML parser that knows no entities but ours; says where it fails.
+fn well_formed(page: &str) -> Result<usize, String> {
+    let mut rest = page.strip_prefix("<!DOCTYPE html>\n").ok_or("no doctype")?;
+    let mut open: Vec<&str> = Vec::new();
+    let mut elements = 0;
+    while let Some(start) = rest.find('<') {
+        let text = &rest[..start];
+        check_text(text)?;
+        let end = rest[start..].find('>').ok_or("a tag without end")? + start;
+        let tag = &rest[start + 1..end];
+        rest = &rest[end + 1..];
+        if let Some(name) = tag.strip_prefix('/') {
+            if open.pop() != Some(name) {
+                return Err(format!("</{name}> closes nothing"));
+            }
+            continue;
+        }
+        elements += 1;
+        let name = tag.split([' ', '/']).next().unwrap_or_default();
+        let attributes = tag[name.len()..].trim_end_matches('/');
+        check_attributes(attributes)?;
+        if !tag.ends_with('/') {
+            open.push(name);
+        }
+    }
+    check_text(rest)?;
+    if open.is_empty() {
+        Ok(elements)
+    } else {
+        Err(format!("left open: {open:?}"))
+    }
+}
+
+fn check_text(text: &str) -> Result<(), String> {
+    for (at, _) in text.match_indices('&') {
+        let known = ["&amp;", "&lt;", "&gt;", "&quot;", "&#39;"];
+        if !known.iter().any(|k| text[at..].starts_with(k)) {
+            return Err(format!("a bare & in {text:?}"));
+        }
+    }
+    if text
+        .chars()
+        .any(|c| c.is_control() && c != '\n' && c != '\t')
+    {
+        return Err("a control character".to_owned());
+    }
+    Ok(())
+}
+
+fn check_attributes(mut text: &str) -> Result<(), String> {
+    let mut names = Vec::new();
+    while let Some(name_end) = text.find("=\"") {
+        let name = text[..name_end].trim_start();
+        if name.is_empty()
+            || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+            || names.contains(&name)
+        {
+            return Err(format!("attribute name {name:?}"));
+        }
+        names.push(name);
+        text = &text[name_end + 2..];
+        let value_end = text.find('"').ok_or("an attribute without end")?;
+        check_text(&text[..value_end])?;
+        text = &text[value_end + 1..];
+    }
+    if text.trim().is_empty() {
+        Ok(())
+    } else {
+        Err(format!("stray {text:?} in a tag"))
+    }
+}
+
+fn wild_number() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        8 => 0.0..1e6_f64,
+        1 => prop::sample::select(vec![0.0, -1.0, 1e-12, 1e300, -1e300, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, f64::MAX]),
+        1 => any::<f64>(),
+    ]
+}
+
+/// No capital letters and no f: so that "NaN" and "inf" can only be numbers of ours.
+fn wild_text() -> impl Strategy<Value = String> {
+    "[a-eg-z0-9<>&\"'/=\\-\\]\\[ \u{1}\u{7f}\u{fffe}\u{202e}\u{e9}\u{1f40e}]{0,24}"
+}
+
+fn wild_spread() -> impl Strategy<Value = Option<Spread>> {
+    prop::option::of(
+        (wild_number(), wild_number(), wild_number()).prop_map(|(median, min, max)| Spread {
+            median,
+            min,
+            max,
+        }),
+    )
+}
+
+prop_compose! {
+    fn wild_figures()(s in prop::collection::vec(wild_spread(), 11)) -> Figures {
+        Figures {
+            max_rate_under_slo: s[0], slo_met_share: s[1], core_seconds: s[2], p50_us: s[3], p95_us: s[4], p99_us: s[5],
+            ctx_switches_per_s: s[6], migrations_per_s: s[7], irqs_per_s: s[8], kvm_exits_per_s: s[9], be_core_seconds: s[10],
+        }
+    }
+}
+
+prop_compose! {
+    fn wild_sample()(
+        t_s in wild_number(),
+        n in prop::collection::vec(prop::option::of(wild_number()), 3),
+        cores in prop::option::of(prop::collection::vec(wild_number(), 5)),
+    ) -> Sample {
+        let cores = cores.map(|c| Cores { vcpu: c[0], nq: c[1], shared: c[2], be: c[3], idle: c[4] });
+        Sample { t_s, offered_per_s: n[0], completed_per_s: n[1], p95_us: n[2], cores }
+    }
+}
+
+prop_compose! {
+    fn wild_timeline()(
+        round in 0..9_u32,
+        samples in prop::collection::vec(wild_sample(), 0..12),
+        suspended in prop::collection::vec((wild_number(), wild_number()), 0..3),
+        decisions in prop::collection::vec((wild_number(), wild_text(), prop::collection::vec(wild_text(), 0..3)), 0..4),
+    ) -> Timeline {
+        Timeline {
+            round,
+            samples,
+            be_suspended: suspended.into_iter().map(|(from_s, to_s)| Interval { from_s, to_s }).collect(),
+            decisions: decisions.into_iter().map(|(t_s, what, reasons)| Decision { t_s, what, reasons }).collect(),
+        }
+    }
+}
+
+prop_compose! {
+    fn wild_policy()(
+        policy in wild_text(), about in wild_text(), ours: bool, figures in wild_figures(),
+        curve in prop::collection::vec((wild_number(), wild_spread()), 0..6),
+        timeline in prop::option::of(wild_timeline()),
+    ) -> PolicySummary {
+        let family = if ours { Family::Ostler } else { Family::Baseline };
+        let curve = curve.into_iter().map(|(rate_per_s, p95_us)| CurvePoint { rate_per_s, p95_us }).collect();
+        PolicySummary { policy, about, family, figures, curve, timeline }
+    }
+}
+
+prop_compose! {
+    fn wild_run()(
+        texts in prop::collection::vec(wild_text(), 8), cores in 0..4096_u32, rounds in 0..99_u32, wall: bool,
+        slo_us in wild_number(), baseline in 0..5_usize, policies in prop::collection::vec(wild_policy(), 0..5),
+    ) -> RunSummary {
+        let [scenario, description, revision, started, workload, name, kernel, hypervisor] =
+            <[String; 8]>::try_from(texts).unwrap();
+        RunSummary {
+            scenario, description, revision, started, workload, rounds, slo_us,
+            host: Host { name, cores, kernel, hypervisor },
+            clock: if wall { Clock::Wall } else { Clock::Machine },
+            baseline: policies.get(baseline).map_or(String::new(), |p| p.policy.clone()),
+            policies,
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn every_summary_renders_well_formed_and_without_nan(run in wild_run()) {
+        let page = render(&run);
+        let elements = well_formed(&page).map_err(TestCaseError::fail)?;
+        prop_assert!(elements > 40);
+        prop_assert!(!page.contains("NaN"), "a NaN reached the page");
+        // In our own text "inf" may be part of a word; as a number it stands alone or after a sign.
+        for infinite in ["\"inf", "-inf", ">inf", " inf<", "inf ms", "inf s"] {
+            prop_assert!(!page.contains(infinite), "an infinity reached the page: {infinite}");
+        }
+        prop_assert_eq!(page.contains("Wall time."), run.clock == Clock::Wall);
+    }
+}
+
+#[test]
+fn the_checker_itself_finds_faults() {
+    let page = |body: &str| format!("<!DOCTYPE html>\n{body}");
+    assert_eq!(
+        well_formed(&page("<a b=\"c\"><meta d=\"e\"/>f &amp; g</a>")),
+        Ok(2)
+    );
+    for bad in [
+        "<a>",
+        "<a></b>",
+        "</a>",
+        "<a>&</a>",
+        "<a b=\"&x;\"></a>",
+        "<a b></a>",
+        "<a b=\"1\" b=\"2\"></a>",
+        "<a>\u{1}</a>",
+    ] {
+        assert!(well_formed(&page(bad)).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn style_and_script_need_no_escaping_and_load_nothing() {
+    for constant in [STYLE, SCRIPT] {
+        assert!(!constant.contains(['<', '&']), "would not be well-formed");
+        assert!(
+            !constant.contains("url(")
+                && !constant.contains("@import")
+                && !constant.contains("http")
+        );
+    }
+}
+
+/// One policy, five seconds, the middle one not measured.
+fn with_a_gap() -> RunSummary {
+    let sample = |second: u32| {
+        let measured = second != 2;
+        Sample {
+            t_s: f64::from(second),
+            offered_per_s: measured.then_some(100.0),
+            completed_per_s: measured.then_some(90.0),
+            p95_us: measured.then_some(500.0),
+            cores: measured.then_some(Cores {
+                vcpu: 2.0,
+                ..Cores::default()
+            }),
+        }
+    };
+    let timeline = Timeline {
+        samples: (0..5).map(sample).collect(),
+        ..Timeline::default()
+    };
+    RunSummary {
+        scenario: "gap".to_owned(),
+        description: String::new(),
+        revision: String::new(),
+        started: String::new(),
+        host: Host {
+            name: String::new(),
+            cores: 4,
+            kernel: String::new(),
+            hypervisor: String::new(),
+        },
+        workload: String::new(),
+        rounds: 1,
+        clock: Clock::Machine,
+        slo_us: 1_000.0,
+        baseline: "a".to_owned(),
+        policies: vec![PolicySummary {
+            policy: "a".to_owned(),
+            about: String::new(),
+            family: Family::Baseline,
+            figures: Figures::default(),
+            curve: Vec::new(),
+            timeline: Some(timeline),
+        }],
+    }
+}
+
+/// How often each path letter occurs in the path of a class.
+fn moves(page: &str, class: &str) -> usize {
+    let end = page.find(&format!("\" class=\"{class}\"")).expect(class);
+    let start = page[..end].rfind("d=\"").expect("a path") + 3;
+    page[start..end].matches('M').count()
+}
+
+#[test]
+fn a_second_that_was_not_measured_is_a_gap_in_every_panel() {
+    let page = render(&with_a_gap());
+    assert_eq!(moves(&page, "latency"), 2, "a line of two pieces");
+    assert_eq!(moves(&page, "served"), 2);
+    assert_eq!(moves(&page, "offered"), 4, "four blocks of five");
+    assert_eq!(moves(&page, "g-vcpu"), 4);
+    assert_eq!(page.matches("class=\"within\"").count(), 4);
+    assert!(page.contains("not measured"), "figures say so too");
+}

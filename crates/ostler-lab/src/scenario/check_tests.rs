@@ -1,0 +1,231 @@
+use std::path::Path;
+
+use super::super::{FaultKind, Scenario};
+
+const GOOD: &str = r#"name = "tiny"
+summary = "A test."
+[host]
+cores = 4
+memory = "2G"
+under_test = "0-2"
+client = "3"
+pnic_queues = 2
+[[guest]]
+name = "lc"
+class = "latency-critical"
+vcpus = 2
+memory = "256M"
+queues = 2
+workload = "memcached"
+slo_p95 = "20ms"
+[[load]]
+guest = "lc"
+steps = [{ rate = 100, seconds = 2 }]
+[steward.a]
+x = 1
+y = 1
+[[policy]]
+name = "vanilla"
+[[policy]]
+name = "ours"
+[policy.steward]
+a.y = 2
+"#;
+
+#[test]
+fn faults_are_checked() {
+    let parse = |fault: &str| parse(&format!("{GOOD}[[fault]]\n{fault}"));
+    let scenario = parse("kind = \"kill\"\ntimes = 50\nsteward.a.y = 3\n").expect("a good fault");
+    let fault = &scenario.faults[0];
+    assert_eq!((fault.kind, fault.times), (FaultKind::Kill, 50));
+    assert_eq!(fault.steward.to_string(), "[a]\nx = 1\ny = 3\n");
+    let cases = [
+        (
+            "kind = \"flood\"",
+            "s.toml:30: there is no fault `flood`; write one of kill, guest-dies",
+        ),
+        (
+            "kind = \"kill\"\ntimes = 0",
+            "s.toml:31: times = 0; write 1 to 1000",
+        ),
+        (
+            "kind = \"qmp-hangs\"",
+            "s.toml:30: `qmp-hangs` is done to a best-effort guest, and there is none; add a [[guest]]",
+        ),
+    ];
+    for (fault, refusal) in cases {
+        let said = parse(fault).expect_err("this must be refused");
+        assert!(said.contains(refusal), "`{said}` doesn't say `{refusal}`");
+    }
+}
+
+fn parse(text: &str) -> Result<Scenario, String> {
+    Scenario::parse(text, Path::new("s.toml")).map_err(|e| e.to_string())
+}
+
+/// Changes one line of the good scenario and returns the refusal.
+fn refusal(from: &str, to: &str) -> String {
+    assert!(GOOD.contains(from), "the good scenario has no `{from}`");
+    parse(&GOOD.replacen(from, to, 1)).expect_err("this must be refused")
+}
+
+#[test]
+fn a_good_scenario_is_taken() {
+    let scenario = parse(GOOD).expect("a good scenario");
+    assert_eq!(scenario.guests[0].slo_p95_us, Some(20_000));
+    assert_eq!(scenario.host.nodes.len(), 1);
+    assert_eq!(scenario.rounds, 1);
+    assert_eq!(scenario.policies[0].steward, None);
+    let merged = scenario.policies[1]
+        .steward
+        .as_ref()
+        .expect("a steward")
+        .to_string();
+    assert_eq!(
+        merged, "[a]\nx = 1\ny = 2\n",
+        "a policy's keys go over the common ones"
+    );
+}
+
+#[test]
+fn the_scenarios_of_the_repository_are_good() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let mut seen = 0;
+    for file in std::fs::read_dir(folder)
+        .expect("the folder scenarios")
+        .flatten()
+    {
+        if file.path().extension().is_some_and(|e| e == "toml") {
+            Scenario::load(&file.path()).unwrap_or_else(|e| panic!("{e}"));
+            seen += 1;
+        }
+    }
+    assert!(seen >= 2);
+}
+
+#[test]
+fn the_example_in_the_readme_is_good() {
+    let readme = include_str!("../../../../scenarios/README.md");
+    let (_, rest) = readme.split_once("```toml\n").expect("an example");
+    let (example, _) = rest.split_once("```").expect("its end");
+    let scenario = parse(example).expect("a good example");
+    assert!(scenario.policies[1].is_ours());
+}
+
+#[test]
+fn refusals_name_the_line_and_the_remedy() {
+    let cases = [
+        (
+            "client = \"3\"",
+            "client = \"2-3\"",
+            "s.toml:7: cores 2 are under test and the client's; give each core to one of them",
+        ),
+        (
+            "client = \"3\"",
+            "client = \"3-5\"",
+            "s.toml:7: `client` names cores 4-5 that the host lacks; its cores are 0-3",
+        ),
+        (
+            "cores = 4",
+            "cores = 1",
+            "s.toml:4: 1 sockets of 1 cores of 1 threads make 1 CPUs; an emulated host has 2 to 255",
+        ),
+        (
+            "vcpus = 2",
+            "vcpus = 5",
+            "s.toml:12: vcpus = 5; write 1 to 4",
+        ),
+        (
+            "queues = 2\nworkload",
+            "queues = 3\nworkload",
+            "s.toml:14: queues = 3; write 1 to 2",
+        ),
+        (
+            "memory = \"256M\"",
+            "memory = \"256\"",
+            "s.toml:13: `256` is no size",
+        ),
+        (
+            "memory = \"2G\"",
+            "memory = \"1000M\"",
+            "s.toml:13: guests and host need 1024 MiB of the host's 1000",
+        ),
+        (
+            "slo_p95 = \"20ms\"",
+            "slo_p95 = \"20\"",
+            "s.toml:16: `20` is no time",
+        ),
+        (
+            "slo_p95 = \"20ms\"\n",
+            "",
+            "s.toml:11: a latency-critical guest without an objective",
+        ),
+        (
+            "guest = \"lc\"",
+            "guest = \"db\"",
+            "s.toml:18: no guest is named `db`; there are: lc",
+        ),
+        (
+            "workload = \"memcached\"",
+            "workload = \"idle\"",
+            "s.toml:18: `lc` runs `idle`, which answers no requests",
+        ),
+        (
+            "rate = 100",
+            "rate = 0",
+            "s.toml:19: a step of rate 0 for 2 seconds",
+        ),
+        (
+            "name = \"ours\"",
+            "name = \"vanilla\"",
+            "s.toml:26: two policies are named `vanilla`",
+        ),
+        (
+            "name = \"lc\"",
+            "name = \"L C\"",
+            "s.toml:10: `L C` is no name",
+        ),
+    ];
+    for (from, to, wanted) in cases {
+        let said = refusal(from, to);
+        assert!(
+            said.starts_with(wanted),
+            "`{to}` was refused with:\n{said}\nbut should be with:\n{wanted}"
+        );
+    }
+}
+
+#[test]
+fn unknown_keys_are_refused() {
+    let said = refusal("pnic_queues = 2", "pnic_queues = 2\nnic_queues = 4");
+    assert!(
+        said.contains("line 9") && said.contains("unknown field `nic_queues`"),
+        "{said}"
+    );
+}
+
+#[test]
+fn every_core_is_on_one_node() {
+    let with_nodes = |nodes: &str| parse(&(GOOD.replace("memory = \"2G\"\n", "") + nodes));
+    let node = |cpus: &str, memory| format!("[[host.node]]\nmemory = \"{memory}\"\n{cpus}\n");
+    let good = with_nodes(
+        &(node("cpus = \"0-1\"", "1G") + &node("cpus = \"2-3\"", "1G") + &node("", "512M")),
+    )
+    .expect("good nodes");
+    assert_eq!(
+        good.host.nodes[2].latency_ns, 400,
+        "a node without cores is far"
+    );
+    let twice = with_nodes(&(node("cpus = \"0-2\"", "1G") + &node("cpus = \"2-3\"", "1G")));
+    assert!(
+        twice
+            .expect_err("refused")
+            .contains("cores 2 are on two nodes")
+    );
+    let partly = with_nodes(&node("cpus = \"0-2\"", "1G"));
+    assert!(
+        partly
+            .expect_err("refused")
+            .contains("the nodes hold cores 0-2 of 0-3")
+    );
+}

@@ -1,0 +1,312 @@
+//! A scenario: a world to try policies in. The lab reads it, and so can anything else that wants the same world: it says
+//! what there is and what happens, not how it is carried out.
+//!
+//! A file is refused with the line that is wrong and the remedy; unknown keys are refused too, since a key that does
+//! nothing is a wish that silently isn't granted.
+
+mod check;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use ostler_model::{Class, CpuSet};
+use serde::{Deserialize, Serialize};
+
+pub use check::{ScenarioError, merge};
+
+/// A checked scenario.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub struct Scenario {
+    /// Its name, for folders and reports.
+    pub name: String,
+    /// What it shows, in a sentence.
+    pub summary: String,
+    /// How often each policy is tried; rounds are interleaved, so that a slow minute of the real machine hits all alike.
+    pub rounds: u32,
+    /// Seconds between the start of a policy and the first load.
+    pub settle_s: f64,
+    /// The emulated host.
+    pub host: Host,
+    /// Its guests, in the order of the file.
+    pub guests: Vec<Guest>,
+    /// What is asked of the guests; one after the other within a round.
+    pub loads: Vec<Load>,
+    /// The policies to compare.
+    pub policies: Vec<Policy>,
+    /// What must come of it; a run that shows something else fails.
+    pub expectations: Vec<Expectation>,
+    /// What is done to the steward and its guests once the cells are over, one after the other.
+    #[serde(default)]
+    pub faults: Vec<Fault>,
+}
+
+/// The emulated host.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub struct Host {
+    /// Its CPUs.
+    pub cpus: Cpus,
+    /// Its memory; node numbers are positions.
+    pub nodes: Vec<Node>,
+    /// The cores whose use is compared.
+    pub under_test: CpuSet,
+    /// The cores for load generators, the steward and everything else.
+    pub client: CpuSet,
+    /// Queues of the physical NIC.
+    pub pnic_queues: u32,
+}
+
+/// How many CPUs, and how they hang together.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct Cpus {
+    /// Sockets.
+    pub sockets: u32,
+    /// Cores in each socket.
+    pub cores: u32,
+    /// Threads of each core.
+    pub threads: u32,
+}
+
+impl Cpus {
+    /// Logical CPUs in all.
+    pub fn count(self) -> u32 {
+        self.sockets * self.cores * self.threads
+    }
+}
+
+/// A memory node.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct Node {
+    /// Its size.
+    pub memory_mib: u64,
+    /// Its CPUs; none makes it a far node.
+    pub cpus: CpuSet,
+    /// Latency from the first node that has CPUs.
+    pub latency_ns: u32,
+    /// Bandwidth from there.
+    pub bandwidth_mib_per_s: u32,
+}
+
+/// What a guest does.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Workload {
+    /// memcached, with a thread per vCPU.
+    Memcached,
+    /// nginx, with 2,000 files of 1 KB.
+    Nginx,
+    /// A loop on every vCPU that counts its rounds.
+    Spin,
+    /// Nothing.
+    Idle,
+}
+
+impl Workload {
+    /// The TCP port that answers requests.
+    pub fn port(self) -> Option<u16> {
+        match self {
+            Workload::Memcached => Some(11211),
+            Workload::Nginx => Some(80),
+            Workload::Spin | Workload::Idle => None,
+        }
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Workload::Memcached => "memcached",
+            Workload::Nginx => "nginx",
+            Workload::Spin => "spin",
+            Workload::Idle => "idle",
+        })
+    }
+}
+
+/// A guest.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub struct Guest {
+    /// Its name: in QEMU, its cgroup, its tap.
+    pub name: String,
+    /// How its operator ranks it.
+    pub class: Class,
+    /// vCPUs.
+    pub vcpus: u32,
+    /// Memory.
+    pub memory_mib: u64,
+    /// Queue pairs of its NIC.
+    pub queues: u32,
+    /// What it does.
+    pub workload: Workload,
+    /// The P95 response time it must not exceed.
+    pub slo_p95_us: Option<u64>,
+}
+
+/// What is asked of a guest.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub struct Load {
+    /// The guest.
+    pub guest: String,
+    /// Connections to it.
+    pub connections: u32,
+    /// Further words for the load generator.
+    pub args: Vec<String>,
+    /// Rates, one after the other.
+    pub steps: Vec<Step>,
+}
+
+/// A rate for some time.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// Requests per second.
+    pub rate: f64,
+    /// For how long.
+    pub seconds: f64,
+}
+
+/// A policy to compare.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub struct Policy {
+    /// Its name.
+    pub name: String,
+    /// What it does, in a few words.
+    pub about: String,
+    /// The steward's configuration: the scenario's `[steward]` with this policy's own keys over it. `None`: no steward.
+    pub steward: Option<toml::Table>,
+    /// Queues of the pNIC at the start; all where not given.
+    pub pnic_queues: Option<u32>,
+}
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultKind {
+    /// The steward is killed at random moments while it acts; `ostler undo` must leave the host as it was found.
+    Kill,
+    /// A guest's QEMU is killed.
+    GuestDies,
+    /// A guest's QEMU is stopped, and with it its QMP monitor.
+    QmpHangs,
+    /// Someone takes a guest's threads out of the steward's cgroups and removes these.
+    CgroupVanishes,
+    /// Someone sets an interrupt's affinity and a cpuset that are the steward's.
+    ForeignAffinity,
+    /// The guest's agent is silent, slow, sends noise, or lies.
+    AgentMisbehaves,
+    /// Not a fault: tests of crates that need this host's kernel run in it.
+    KernelTests,
+}
+
+impl FaultKind {
+    /// Every kind, by the name that scenarios and events use.
+    pub const ALL: [(&'static str, FaultKind); 7] = [
+        ("kill", FaultKind::Kill),
+        ("guest-dies", FaultKind::GuestDies),
+        ("qmp-hangs", FaultKind::QmpHangs),
+        ("cgroup-vanishes", FaultKind::CgroupVanishes),
+        ("foreign-affinity", FaultKind::ForeignAffinity),
+        ("agent-misbehaves", FaultKind::AgentMisbehaves),
+        ("kernel-tests", FaultKind::KernelTests),
+    ];
+
+    /// The class of guest that it is done to.
+    pub fn needs(self) -> Option<Class> {
+        match self {
+            FaultKind::GuestDies | FaultKind::QmpHangs => Some(Class::BestEffort),
+            FaultKind::Kill
+            | FaultKind::CgroupVanishes
+            | FaultKind::ForeignAffinity
+            | FaultKind::AgentMisbehaves => Some(Class::LatencyCritical),
+            FaultKind::KernelTests => None,
+        }
+    }
+
+    /// Seconds that it takes each time, on a machine that isn't quiet.
+    fn expected_s(self) -> f64 {
+        match self {
+            FaultKind::Kill => 2.0,
+            FaultKind::GuestDies => 40.0,
+            FaultKind::QmpHangs | FaultKind::CgroupVanishes | FaultKind::ForeignAffinity => 20.0,
+            FaultKind::AgentMisbehaves | FaultKind::KernelTests => 60.0,
+        }
+    }
+}
+
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = FaultKind::ALL.iter().find(|(_, kind)| kind == self);
+        f.write_str(named.map_or("fault", |(name, _)| name))
+    }
+}
+
+/// Something that goes wrong, and must not do harm.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub struct Fault {
+    /// What.
+    pub kind: FaultKind,
+    /// How often.
+    pub times: u32,
+    /// The steward's configuration: the scenario's `[steward]` with this fault's own keys over it.
+    pub steward: toml::Table,
+}
+
+/// Something that must hold of a policy's figures: an absolute bound, or one in terms of another policy's.
+///
+/// Only figures that the real machine's load can't touch belong here: counters, cores, what plans did.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Expectation {
+    /// The figure, by its name in the JSON lines.
+    pub figure: String,
+    /// Whose.
+    pub policy: String,
+    /// The policy whose figure is the unit of the bounds; without one they are absolute.
+    pub of: Option<String>,
+    /// The figure that is the unit, where it is another one; of the same policy unless `of` names one.
+    pub of_figure: Option<String>,
+    /// Lower bound, inclusive.
+    pub at_least: Option<f64>,
+    /// Upper bound, inclusive.
+    pub at_most: Option<f64>,
+}
+
+impl Policy {
+    /// Whether it is one of the steward's own policies, rather than something to compare with.
+    pub fn is_ours(&self) -> bool {
+        let partition = self.steward.as_ref().and_then(|s| s.get("partition"));
+        let name = partition.and_then(|p| p.get("policy")?.as_str());
+        matches!(name, Some("performance" | "energy" | "resource"))
+    }
+}
+
+impl Scenario {
+    /// Reads and checks a file.
+    pub fn load(path: &Path) -> Result<Scenario, ScenarioError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ScenarioError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        Scenario::parse(&text, path)
+    }
+
+    /// Checks a scenario's text; `path` is for messages.
+    pub fn parse(text: &str, path: &Path) -> Result<Scenario, ScenarioError> {
+        check::parse(text, PathBuf::from(path))
+    }
+
+    /// Seconds that all cells take if everything goes well.
+    pub fn expected_s(&self) -> f64 {
+        let loads: f64 = self
+            .loads
+            .iter()
+            .flat_map(|l| &l.steps)
+            .map(|s| s.seconds)
+            .sum();
+        let cells = f64::from(self.rounds) * self.policies.len() as f64;
+        let faults = self.faults.iter();
+        let faults: f64 = faults
+            .map(|fault| fault.kind.expected_s() * f64::from(fault.times))
+            .sum();
+        cells * (loads + (self.settle_s + 3.0) * self.loads.len() as f64) + faults
+    }
+}
