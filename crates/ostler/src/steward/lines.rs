@@ -1,0 +1,137 @@
+//! `ostler run --json`: a line for each period on standard output, for whoever runs the steward as a child.
+//!
+//! A reader that is slow must not hold the loop up, so the lines go through a bounded queue and a thread; what doesn't fit is dropped, and the next line
+//! says how many were.
+
+use std::io::Write as _;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+
+use anyhow::Context as _;
+use ostler_model::{ForeignChange, Groups, Nanos};
+use ostler_record::{Cost, Wall};
+use serde::Serialize;
+
+use super::view::{Busy, GuestStatus, View};
+
+/// Lines that may wait to be written.
+const QUEUE_LINES: usize = 256;
+
+#[derive(Serialize)]
+struct Line {
+    wall: Wall,
+    at: Nanos,
+    seq: u64,
+    generation: u64,
+    /// Whether the plan asks for something new.
+    changed: bool,
+    acting: bool,
+    groups: Groups,
+    busy: Busy,
+    guests: Vec<GuestStatus>,
+    /// Why, as sentences.
+    reasons: Vec<String>,
+    violations: Vec<String>,
+    written: u32,
+    failures: Vec<String>,
+    /// Values that others changed, and what was done about it.
+    foreign: Vec<ForeignChange>,
+    cost: Cost,
+    missed_periods: u64,
+    dropped_lines: u64,
+}
+
+/// Writes lines. Dropping it writes what is queued, as long as somebody reads.
+pub struct Lines {
+    queue: Option<SyncSender<String>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+    dropped: u64,
+    last_seq: u64,
+}
+
+impl Lines {
+    /// Starts the thread.
+    pub fn start() -> anyhow::Result<Lines> {
+        let (queue, lines) = sync_channel::<String>(QUEUE_LINES);
+        let thread = std::thread::Builder::new()
+            .name("lines".to_owned())
+            .spawn(move || {
+                let mut out = std::io::stdout().lock();
+                for line in lines {
+                    // A reader that closed its end has seen enough; the steward goes on.
+                    if out
+                        .write_all(line.as_bytes())
+                        .and_then(|()| out.flush())
+                        .is_err()
+                    {
+                        return;
+                    }
+                }
+            })
+            .context("could not start the thread that prints periods")?;
+        Ok(Lines {
+            queue: Some(queue),
+            thread: Some(thread),
+            dropped: 0,
+            last_seq: 0,
+        })
+    }
+
+    /// Offers the last period; one that was offered already, or could not be sensed, makes no line.
+    pub fn offer(&mut self, view: &View) {
+        let (Some(last), Some(queue)) = (view.last.as_deref(), &self.queue) else {
+            return;
+        };
+        if last.snapshot.seq == self.last_seq {
+            return;
+        }
+        self.last_seq = last.snapshot.seq;
+        let status = view.status();
+        let outcome = last.outcome.as_ref();
+        let line = Line {
+            wall: last.wall,
+            at: last.snapshot.at,
+            seq: last.snapshot.seq,
+            generation: last.plan.generation,
+            changed: view
+                .last_change
+                .as_ref()
+                .is_some_and(|change| change.snapshot.seq == last.snapshot.seq),
+            acting: view.acting,
+            groups: status.groups,
+            busy: status.busy,
+            guests: status.guests,
+            reasons: last.reasons.iter().map(ToString::to_string).collect(),
+            violations: last.violations.clone(),
+            written: outcome.map_or(0, |outcome| outcome.written),
+            failures: outcome.map_or_else(Vec::new, |outcome| {
+                outcome
+                    .failures
+                    .iter()
+                    .map(|failure| {
+                        format!("{} to {}: {}", failure.target, failure.value, failure.error)
+                    })
+                    .collect()
+            }),
+            foreign: outcome.map_or_else(Vec::new, |outcome| outcome.foreign.clone()),
+            cost: last.cost,
+            missed_periods: status.missed_periods,
+            dropped_lines: self.dropped,
+        };
+        let Ok(mut text) = serde_json::to_string(&line) else {
+            return;
+        };
+        text.push('\n');
+        if let Err(TrySendError::Full(_)) = queue.try_send(text) {
+            self.dropped += 1;
+        }
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        self.queue = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

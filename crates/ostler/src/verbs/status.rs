@@ -1,0 +1,214 @@
+//! `ostler status`: the running steward in short.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use ostler_model::{AgentHealth, RunState};
+
+use super::SocketArg;
+use crate::api::client;
+use crate::output::{self, Paint, Table, cpus, span, tame};
+use crate::steward::view::{GuestStatus, Status};
+
+/// Show the running steward in short: its mode, groups of cores, guests and their objectives
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  ostler status\n  ostler status --json | jq '.guests[] | {name, slo_met}'\n\n\
+    Exit codes: 0 shown; 3 no steward is running; 1 it can't be asked."
+)]
+pub struct Args {
+    #[command(flatten)]
+    socket: SocketArg,
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let status: Status = client::get(&args.socket.path()?, "/v1/status")?;
+    if args.json {
+        output::print_json(&status)?;
+    } else {
+        output::print(&render(&status, Paint(output::colours())))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The status as people read it.
+pub fn render(status: &Status, paint: Paint) -> String {
+    let mut out = String::new();
+    let mode = if status.mode == "act" {
+        paint.good("acting")
+    } else {
+        paint.bold("observing (nothing is written)")
+    };
+    let _ = writeln!(
+        out,
+        "{} {}, process {}, {mode}; policy {}, every {}",
+        paint.bold("ostler"),
+        status.version,
+        status.pid,
+        status.policy,
+        span(status.period)
+    );
+    if let Some(at) = status.at {
+        let _ = writeln!(
+            out,
+            "plan {} at {}, snapshot {}; sense {}, decide {}, act {}; {} periods missed",
+            status.generation,
+            output::time(at),
+            status.seq,
+            span(status.cost.sense),
+            span(status.cost.decide),
+            span(status.cost.act),
+            status.missed_periods
+        );
+    }
+    out.push('\n');
+    out.push_str(&groups(status, paint));
+    if status.guests.is_empty() {
+        out.push_str("\nno guest is found\n");
+    } else {
+        out.push('\n');
+        out.push_str(&guests(&status.guests, paint));
+    }
+    out.push_str(&troubles(status, paint));
+    out
+}
+
+fn groups(status: &Status, paint: Paint) -> String {
+    let mut table = Table::new(&["GROUP", "CORES", "CPUS", "BUSY"]);
+    let groups = &status.groups;
+    for (name, set, busy) in [
+        ("vCPU", &groups.vcpu, Some(status.busy.vcpu)),
+        ("NQ", &groups.nq, Some(status.busy.nq)),
+        (
+            "best-effort",
+            &groups.best_effort,
+            Some(status.busy.best_effort),
+        ),
+        ("idle", &groups.idle, None),
+        ("reserved", &groups.reserved, None),
+    ] {
+        table.row(vec![
+            name.to_owned(),
+            set.len().to_string(),
+            cpus(set),
+            busy.map_or_else(|| "-".to_owned(), |busy| format!("{busy:.2}")),
+        ]);
+    }
+    let mut out = table.render(paint);
+    if groups.shared {
+        out.push_str("vCPUs and queues share cores by policy\n");
+    }
+    let _ = writeln!(
+        out,
+        "all online cores are busy for {:.2} cores' time",
+        status.busy.all
+    );
+    out
+}
+
+fn guests(guests: &[GuestStatus], paint: Paint) -> String {
+    let mut table = Table::new(&[
+        "GUEST", "CLASS", "RUNS", "VCPUS", "BUSY", "CPUS", "P50", "P95", "P99", "SLO", "MISSED",
+        "AGENT",
+    ]);
+    let dash = || "-".to_owned();
+    for guest in guests {
+        let latency = guest.latency;
+        let p95 = latency.map_or_else(dash, |latency| {
+            let text = span(latency.p95);
+            match guest.slo_met {
+                Some(true) => paint.good(text),
+                Some(false) => paint.bad(text),
+                None => text,
+            }
+        });
+        table.row(vec![
+            tame(&guest.name),
+            guest.class.to_string(),
+            match guest.run {
+                Some(RunState::Running) => "yes".to_owned(),
+                Some(RunState::Suspended) => paint.bad("suspended"),
+                None => dash(),
+            },
+            guest.vcpus.to_string(),
+            format!("{:.2}", guest.vcpu_busy),
+            guest.vcpu_cpus.as_ref().map_or_else(dash, cpus),
+            latency.map_or_else(dash, |latency| span(latency.p50)),
+            p95,
+            latency.map_or_else(dash, |latency| span(latency.p99)),
+            guest.slo.map_or_else(dash, span),
+            guest
+                .slo_missed_share
+                .map_or_else(dash, |share| format!("{:.1} %", share * 100.0)),
+            match &guest.agent {
+                None => dash(),
+                Some(AgentHealth::Healthy) => paint.good("healthy"),
+                Some(AgentHealth::Silent) => paint.bad("silent"),
+                Some(AgentHealth::Slow) => paint.bad("slow"),
+                Some(AgentHealth::Lying(what)) => paint.bad(format!("lying: {}", tame(what))),
+                Some(AgentHealth::Refused(why)) => paint.bad(format!("refused: {}", tame(why))),
+            },
+        ]);
+    }
+    table.render(paint)
+}
+
+fn troubles(status: &Status, paint: Paint) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    if let Some(error) = &status.sense_error {
+        lines.push(format!("the host can't be sensed: {error}"));
+    }
+    lines.extend(
+        status
+            .violations
+            .iter()
+            .map(|violation| format!("the plan breaks a rule and is not acted on: {violation}")),
+    );
+    if let Some(outcome) = &status.outcome {
+        lines.extend(outcome.failures.iter().map(|failure| {
+            format!(
+                "could not set {} to {}: {}",
+                failure.target, failure.value, failure.error
+            )
+        }));
+        lines.extend(outcome.foreign.iter().map(|change| {
+            format!(
+                "someone else set {} to {} (ours was {})",
+                change.target, change.found, change.ours
+            )
+        }));
+    }
+    if let Some(record) = &status.record
+        && record.dropped + record.failed > 0
+    {
+        lines.push(format!(
+            "the record lost {} periods: {}",
+            record.dropped + record.failed,
+            record
+                .last_error
+                .as_deref()
+                .unwrap_or("the disk is too slow")
+        ));
+    }
+    if status.config.refused.is_some() {
+        lines.push("the configuration was read again and refused; the old one is in force (`ostler check-config` tells why)".to_owned());
+    }
+    lines.extend(status.config.needs_restart.iter().map(|key| {
+        format!("{key} was changed and takes effect when the steward is started again")
+    }));
+    let mut out = String::new();
+    for line in lines {
+        let _ = writeln!(out, "{} {line}", paint.bad("!"));
+    }
+    for missing in &status.missing {
+        let _ = writeln!(out, "{}", paint.faint(format!("not here: {missing}")));
+    }
+    if out.is_empty() {
+        out
+    } else {
+        format!("\n{out}")
+    }
+}

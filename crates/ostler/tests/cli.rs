@@ -1,0 +1,329 @@
+//! The program itself, as its users meet it: exit codes, what it prints, and a steward that observes this very machine.
+//!
+//! Nothing here writes to the machine: the steward observes, and keeps its files in a temporary folder.
+
+mod place;
+
+use place::{Place, json, ostler, request, text};
+use rustix::process::Signal;
+use serde_json::Value;
+
+fn generation(status: &Value) -> u64 {
+    status["generation"].as_u64().unwrap_or(0)
+}
+
+fn none() -> Value {
+    Value::Array(Vec::new())
+}
+
+#[test]
+fn the_top_level_help() {
+    insta::assert_snapshot!(text(&ostler(&["--help"]).stdout));
+}
+
+#[test]
+fn every_verb_explains_itself_with_examples() {
+    for verb in [
+        "run",
+        "plan",
+        "explain",
+        "status",
+        "top",
+        "undo",
+        "check-config",
+        "replay",
+        "guest",
+        "lab",
+    ] {
+        let output = ostler(&[verb, "--help"]);
+        let help = text(&output.stdout);
+        assert!(output.status.success(), "{verb}");
+        assert!(
+            help.contains("Examples:"),
+            "{verb} has no examples:\n{help}"
+        );
+        if verb != "lab" {
+            assert!(
+                help.contains("Exit codes:"),
+                "{verb} has no exit codes:\n{help}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_wrong_option_is_wrong_usage() {
+    assert_eq!(ostler(&["run", "--atc"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_configuration_is_refused_with_every_mistake_and_its_remedy() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("ostler.toml");
+    std::fs::write(
+        &file,
+        "[steward]\nperoid = \"100ms\"\nmode = \"atc\"\n\n[cores]\nmanaged = \"0-3\"\nreserved = \"3\"\n\n\
+         [partition]\nmargin = 0.5\n\n[[guest]]\nname = \"web\"\nclass = \"latency-critical\"\nslo = \"0ms\"\n",
+    )
+    .expect("a file");
+    let output = ostler(&["check-config", &file.display().to_string()]);
+    assert_eq!(output.status.code(), Some(4));
+    let shown = text(&output.stderr).replace(&file.display().to_string(), "ostler.toml");
+    insta::assert_snapshot!(shown);
+
+    let output = ostler(&["check-config", "--json", &file.display().to_string()]);
+    assert_eq!(output.status.code(), Some(4));
+    let lines: Vec<u64> = json(&output)["errors"]
+        .as_array()
+        .expect("errors")
+        .iter()
+        .filter_map(|error| error["line"].as_u64())
+        .collect();
+    assert_eq!(lines, [2, 3, 7, 10, 15]);
+}
+
+#[test]
+fn the_example_configuration_is_accepted_and_spelt_out() {
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ostler.toml");
+    let output = ostler(&["check-config", "--print", example]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    insta::assert_snapshot!(text(&output.stdout));
+    let missing = ostler(&["check-config", "/nonexistent/ostler.toml"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(text(&missing.stderr).contains("/nonexistent/ostler.toml"));
+}
+
+#[test]
+fn a_plan_divides_this_machine_and_writes_nothing() {
+    let place = Place::new("");
+    let config = place.shown("ostler.toml");
+    let output = ostler(&[
+        "plan",
+        "--json",
+        "--settle-ms",
+        "0",
+        "--interval-ms",
+        "50",
+        "--config",
+        &config,
+    ]);
+    let plan = json(&output);
+    assert!(output.status.success());
+    assert_eq!(plan["violations"], none());
+    assert!(!plan["reasons"].as_array().expect("reasons").is_empty());
+    assert!(plan["snapshot"]["interval"].as_u64().expect("an interval") >= 50_000_000);
+    assert_eq!(place.files(), ["ostler.toml"]);
+}
+
+#[test]
+fn without_a_steward_its_verbs_say_so() {
+    let place = Place::new("");
+    let config = place.shown("ostler.toml");
+    for verb in [&["status"][..], &["top", "--count", "1"], &["explain"]] {
+        let mut args = verb.to_vec();
+        args.extend(["--config", &config]);
+        let output = ostler(&args);
+        assert_eq!(
+            output.status.code(),
+            Some(3),
+            "{verb:?}: {}",
+            text(&output.stderr)
+        );
+        assert!(text(&output.stderr).contains("ostler run"), "{verb:?}");
+    }
+    // Where nothing was written, there is nothing to take back.
+    let undo = ostler(&["undo", "--json", "--config", &config]);
+    assert!(undo.status.success());
+    assert_eq!(json(&undo)["put_back"], 0);
+}
+
+#[test]
+fn a_steward_observes_and_answers() {
+    let place = Place::new("[steward]\nperiod = \"20ms\"\n");
+    let config = place.shown("ostler.toml");
+    let mut steward = place.start(&[]);
+    let status = steward.until("its fifth plan", |status| generation(status) >= 5);
+    assert_eq!(status["mode"], "observe");
+    assert_eq!(status["period"], 20_000_000);
+    assert_eq!(status["violations"], none());
+
+    let filled = |path: &str, key: &str| {
+        let body = place.get_json(path);
+        let value = body.pointer(key).and_then(Value::as_array).map(Vec::len);
+        assert!(value > Some(0), "{path} has no {key}: {body}");
+    };
+    let plan = place.get_json("/v1/plan");
+    assert_eq!(plan["acting"], false);
+    assert!(plan["plan"]["generation"].as_u64() >= Some(5));
+    filled("/v1/snapshot", "/cpus");
+    filled("/v1/facts", "/topology/cpus");
+    filled("/v1/explain", "/reasons");
+    assert_eq!(place.get_json("/v1/intent")["period"], 20_000_000);
+    let refused = |path| place.get(path).map(|(status, _)| status);
+    assert_eq!(refused("/v1/nothing"), Some(404));
+    assert_eq!(refused("/v1/explain?at=soon"), Some(400));
+    assert_eq!(refused("/v1/explain?at=2001-01-01T00:00:00Z"), Some(404));
+
+    let (_, metrics) = place.get("/metrics").expect("metrics");
+    for series in [
+        "ostler_decisions_total ",
+        "ostler_cores{group=\"vcpu\"} ",
+        "ostler_plan_generation ",
+        "ostler_phase_seconds_bucket{le=\"+Inf\",phase=\"decide\"} ",
+        "ostler_period_lateness_seconds_count ",
+        "ostler_cpu_busy_seconds_total{cpu=\"0\"} ",
+        "ostler_acting 0",
+        "# EOF",
+    ] {
+        assert!(metrics.contains(series), "no {series} in\n{metrics}");
+    }
+
+    let shown = ostler(&["status", "--config", &config]);
+    assert!(shown.status.success());
+    assert!(text(&shown.stdout).contains("observing (nothing is written)"));
+    let top = ostler(&["top", "--count", "1", "--config", &config]);
+    assert!(top.status.success());
+    assert!(text(&top.stdout).contains("WHY"));
+
+    let second = ostler(&["run", "--once", "--config", &config]);
+    assert_eq!(second.status.code(), Some(1));
+    let refusal = text(&second.stderr);
+    assert!(
+        refusal.contains(&format!("process {}", steward.id())),
+        "{refusal}"
+    );
+
+    steward.end();
+    assert!(!place.path("api.sock").exists(), "the socket stays behind");
+    assert!(
+        !place.path("journal.db").exists(),
+        "an observing steward began a journal"
+    );
+}
+
+#[test]
+fn a_steward_leaves_a_record_that_explains_and_replays() {
+    let place = Place::new("[steward]\nperiod = \"20ms\"\n");
+    let config = place.shown("ostler.toml");
+    let ran = ostler(&["run", "--periods", "9", "--config", &config]);
+    assert!(ran.status.success(), "{}", text(&ran.stderr));
+
+    let output = ostler(&["replay", "--json", &place.shown("record.db")]);
+    assert!(output.status.success(), "{}", text(&output.stdout));
+    let replay = json(&output);
+    assert_eq!(
+        (&replay["replayed"], &replay["skipped"]),
+        (&9.into(), &0.into())
+    );
+    assert_eq!(replay["difference"], Value::Null);
+
+    let explained = ostler(&["explain", "--json", "--config", &config]);
+    assert!(explained.status.success(), "{}", text(&explained.stderr));
+    assert_eq!(json(&explained)["plan"]["generation"], 9);
+    let changes = ostler(&["explain", "--since", "-1h", "--config", &config]);
+    let changes = text(&changes.stdout);
+    assert!(changes.starts_with("plan 1 at "), "{changes}");
+    let early = ostler(&[
+        "explain",
+        "--at",
+        "2001-01-01T00:00:00Z",
+        "--config",
+        &config,
+    ]);
+    assert_eq!(early.status.code(), Some(3));
+    assert!(
+        text(&early.stderr).contains("the record covers"),
+        "{}",
+        text(&early.stderr)
+    );
+    let no_record = ostler(&["replay", &place.shown("ostler.toml")]);
+    assert_eq!(no_record.status.code(), Some(1));
+    assert!(
+        text(&no_record.stderr).contains("not a record"),
+        "{}",
+        text(&no_record.stderr)
+    );
+}
+
+#[test]
+fn a_bad_configuration_is_refused_while_running_and_the_old_one_stays() {
+    let place = Place::new("[steward]\nperiod = \"20ms\"\n");
+    let mut steward = place.start(&[]);
+    steward.until("a plan", |status| generation(status) >= 1);
+    let reload = || request(&place.path("api.sock"), "POST", "/v1/reload").expect("an answer");
+
+    place.write("[steward]\nperiod = \"20\"\n");
+    let (status, body) = reload();
+    assert_eq!(status, 422, "{body}");
+    assert!(body.contains("has no unit"), "{body}");
+    let status = steward.until("the refusal", |status| {
+        !status["config"]["refused"].is_null()
+    });
+    assert_eq!(status["period"], 20_000_000);
+
+    place.write("[steward]\nperiod = \"30ms\"\n[partition]\npolicy = \"resource\"\n");
+    steward.signal(Signal::HUP);
+    let status = steward.until("the new one", |status| status["period"] == 30_000_000);
+    assert_eq!(status["policy"], "resource");
+    assert!(status["config"]["refused"].is_null());
+    let before = generation(&status);
+    steward.until("plans by it", |status| generation(status) > before + 2);
+
+    // What only a start can change is said to need one.
+    place.write("[metrics]\nenabled = false\n");
+    assert_eq!(reload().0, 200);
+    let status = place.get_json("/v1/status");
+    assert_eq!(status["config"]["needs_restart"][0], "[metrics]");
+    let log = steward.end();
+    assert!(log.contains("the old one stays in force"), "{log}");
+
+    // The record spans three intents, and replays over all of them.
+    let replay = ostler(&["replay", &place.shown("record.db")]);
+    assert!(replay.status.success(), "{}", text(&replay.stdout));
+}
+
+#[test]
+fn a_steward_killed_at_once_leaves_nothing_in_the_next_ones_way() {
+    let place = Place::new("[steward]\nperiod = \"20ms\"\n");
+    let mut first = place.start(&[]);
+    first.until("a plan", |status| generation(status) >= 1);
+    first.kill();
+    assert!(
+        place.path("api.sock").exists(),
+        "a killed steward can't remove its socket"
+    );
+    let mut second = place.start(&[]);
+    second.until("a plan", |status| generation(status) >= 1);
+    second.end();
+    let replay = ostler(&["replay", &place.shown("record.db")]);
+    assert!(replay.status.success(), "{}", text(&replay.stdout));
+}
+
+#[test]
+fn a_bad_configuration_is_refused_at_the_start() {
+    let place = Place::new("[partition]\nmargin = 0\n");
+    let output = ostler(&["run", "--once", "--config", &place.shown("ostler.toml")]);
+    assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("outside 1 to 10"));
+}
+
+#[test]
+fn so_many_periods_make_so_many_lines() {
+    let place = Place::new("[steward]\nperiod = \"10ms\"\n");
+    let config = place.shown("ostler.toml");
+    let output = ostler(&["run", "--json", "--periods", "7", "--config", &config]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let lines: Vec<Value> = text(&output.stdout)
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    let generations: Vec<u64> = lines.iter().map(generation).collect();
+    assert_eq!(generations, [1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(lines[0]["changed"], true);
+    for line in &lines {
+        assert_eq!(
+            (&line["acting"], &line["violations"]),
+            (&false.into(), &none())
+        );
+    }
+}
