@@ -1,0 +1,215 @@
+//! `cargo xtask test`: everything CI runs, and a count at its end.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{artifacts, bench, lint, run};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Leave the lab out: no emulated host is booted.
+    #[arg(long)]
+    no_lab: bool,
+}
+
+/// What the test runners counted.
+#[derive(Default)]
+struct Count {
+    passed: u32,
+    failed: u32,
+    skipped: Vec<String>,
+    /// Tests that libtest counted as passed although they only said why they can't run.
+    said_skip: u32,
+}
+
+pub fn test(args: &Args) -> Result<()> {
+    run::step("set-up: packages");
+    run::setup_for_tests()?;
+    lint::lint()?;
+
+    let mut count = Count::default();
+    run::step("tests");
+    cargo_test(&mut count)?;
+    run::step("benches, quick");
+    step(&mut count, "quick benches", || {
+        bench::bench(&bench::Args::quick())
+    });
+    if args.no_lab {
+        count
+            .skipped
+            .push("the lab: left out by --no-lab".to_owned());
+    } else {
+        lab(&mut count);
+    }
+
+    if !count.skipped.is_empty() {
+        println!("\nSkipped:");
+        for skipped in &count.skipped {
+            println!("  {skipped}");
+        }
+    }
+    println!(
+        "\n{} passed, {} failed, {} skipped",
+        count.passed - count.said_skip.min(count.passed),
+        count.failed,
+        count.skipped.len()
+    );
+    if count.failed > 0 {
+        bail!("{} tests failed; their output is above", count.failed);
+    }
+    Ok(())
+}
+
+/// Runs a step that is one test in itself.
+fn step(count: &mut Count, name: &str, body: impl FnOnce() -> Result<()>) {
+    match body() {
+        Ok(()) => count.passed += 1,
+        Err(error) => {
+            eprintln!("FAILED {name}: {error:#}");
+            count.failed += 1;
+        }
+    }
+}
+
+/// Runs all unit and integration tests, passing their output on; tests that can't run here say `SKIP name: why`.
+fn cargo_test(count: &mut Count) -> Result<()> {
+    let log = run::target_dir().join("xtask-test.log");
+    let mut cargo = run::cargo();
+    cargo
+        .args([
+            "test",
+            "--workspace",
+            "--features",
+            "ostler/libvirt",
+            "--no-fail-fast",
+            "--",
+            "--show-output",
+        ])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    let mut child = cargo.spawn().context("could not start cargo test")?;
+    let out = child.stdout.take().context("cargo test has no output")?;
+    let mut file = std::fs::File::create(&log)?;
+    for line in BufReader::new(out).lines() {
+        let line = line?;
+        writeln!(file, "{line}")?;
+        // The output of tests that passed is in the log; what a reader wants here is names, failures and counts.
+        if line.starts_with("test ") || line.starts_with("SKIP ") {
+            println!("{line}");
+        }
+        count.read(&line);
+    }
+    let status = child.wait()?;
+    println!("the tests' whole output: {}", log.display());
+    if !status.success() {
+        if count.failed == 0 {
+            bail!("cargo test ended with {status} before it ran all tests");
+        }
+        print!("{}", failures(&std::fs::read_to_string(&log)?));
+    }
+    Ok(())
+}
+
+/// The parts of cargo's output that tell of failures.
+fn failures(log: &str) -> String {
+    let mut shown = String::new();
+    let mut within = false;
+    for line in log.lines() {
+        match line {
+            "failures:" => within = true,
+            "successes:" => within = false,
+            _ if line.starts_with("test result:") => within = false,
+            _ => {}
+        }
+        if within {
+            shown.push_str(line);
+            shown.push('\n');
+        }
+    }
+    shown
+}
+
+impl Count {
+    /// Takes what a line of a test runner's output tells.
+    fn read(&mut self, line: &str) {
+        if let Some(skipped) = line.strip_prefix("SKIP ") {
+            self.skipped.push(skipped.to_owned());
+            self.said_skip += 1;
+        } else if let Some(result) = line.strip_prefix("test result: ") {
+            for (n, what) in result
+                .split([';', '.'])
+                .filter_map(|part| part.trim().split_once(' '))
+            {
+                match (n.parse::<u32>(), what) {
+                    (Ok(n), "passed") => self.passed += n,
+                    (Ok(n), "failed") => self.failed += n,
+                    (Ok(n), "ignored") if n > 0 => self.skipped.push(format!("{n} ignored tests")),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+/// The lab's scenarios that CI runs, each with the assertions it holds itself.
+fn lab(count: &mut Count) {
+    run::step("the lab");
+    let bin = match artifacts::build() {
+        Ok(bin) => bin,
+        Err(error) => {
+            eprintln!("FAILED building the static binaries: {error:#}");
+            count.failed += 1;
+            return;
+        }
+    };
+    for scenario in ["smoke", "faults"] {
+        step(count, &format!("scenario {scenario}"), || {
+            run::run(lab_run(&bin, scenario).current_dir(run::root()))
+        });
+    }
+}
+
+fn lab_run(bin: &std::path::Path, scenario: &str) -> Command {
+    let out: PathBuf = run::target_dir().join("lab-test");
+    let mut command = Command::new(bin.join("ostler"));
+    command
+        .args(["lab", "run"])
+        .arg(format!("scenarios/{scenario}.toml"))
+        .arg("--bin-dir")
+        .arg(bin)
+        .arg("--json")
+        .arg(out.join(format!("{scenario}.jsonl")))
+        .arg("--report")
+        .arg(out.join(format!("{scenario}.html")));
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_what_cargo_test_prints() {
+        let mut count = Count::default();
+        for line in [
+            "running 3 tests",
+            "SKIP needs_bpf: no CAP_BPF here",
+            "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.05s",
+            "test result: FAILED. 1 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.05s",
+        ] {
+            count.read(line);
+        }
+        assert_eq!((count.passed, count.failed, count.said_skip), (4, 2, 1));
+        assert_eq!(count.skipped.len(), 2);
+    }
+
+    #[test]
+    fn shows_the_failures_alone() {
+        let log =
+            "successes:\nfine\nfailures:\n---- a stdout ----\nboom\ntest result: FAILED.\nrest\n";
+        assert_eq!(failures(log), "failures:\n---- a stdout ----\nboom\n");
+    }
+}
