@@ -35,5 +35,5 @@ pub use snapshot::{
     AgentHealth, AgentState, AgentView, CpuUsage, GuestSource, GuestView, HostCounters, IrqView,
     LatencyView, NicView, Snapshot, TapView, ThreadUsage, VcpuView, VhostView,
 };
-pub use state::{PartitionState, Peak, Sample, State, Thresholds};
+pub use state::{Average, PartitionState, Peak, Sample, State, Thresholds};
 pub use units::{Bytes, CpuId, IrqId, Nanos, NodeId, Pid, Tid};

@@ -75,6 +75,13 @@ pub enum Reason {
         /// The highest within the hold, in cores.
         peak: f64,
     },
+    /// Proportions are taken of averages over about the hold.
+    Averaged {
+        /// What vCPUs need on average, in cores.
+        vcpu: f64,
+        /// What network queues need on average, in cores.
+        nq: f64,
+    },
     /// A group's cores stay as they are.
     Hold {
         /// Which group.
@@ -267,6 +274,10 @@ impl fmt::Display for Reason {
             Reason::Held { group, busy, peak } => write!(
                 f,
                 "{group} cores were busy for {busy:.2} cores' time; what counts is the peak of {peak:.2} not long before"
+            ),
+            Reason::Averaged { vcpu, nq } => write!(
+                f,
+                "on average vCPUs need {vcpu:.2} cores and queues {nq:.2}: all cores are divided in that proportion"
             ),
             Reason::Hold { group, cores } => write!(f, "{group} keeps {cores} cores"),
             Reason::Grow { group, from, to } => {

@@ -26,6 +26,8 @@ pub struct PartitionState {
     pub vcpu_peaks: Vec<Peak>,
     /// Demand of network queues within the intent's hold, the highest first.
     pub nq_peaks: Vec<Peak>,
+    /// Average demand of vCPUs and network queues over about the intent's hold; `None` before the first measurement.
+    pub average: Option<Average>,
     /// Samples since the last exploration, at most as many as one exploration takes.
     pub samples: Vec<Sample>,
     /// Explorations so far.
@@ -54,6 +56,15 @@ pub struct Peak {
     pub at: Nanos,
     /// How much, in cores.
     pub busy: f64,
+}
+
+/// Demand averaged over periods, the recent ones most.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Average {
+    /// Of vCPUs, in cores.
+    pub vcpu: f64,
+    /// Of network queues, in cores.
+    pub nq: f64,
 }
 
 /// One period's evidence for threshold exploration.

@@ -3,7 +3,8 @@
 use ostler_model::testing::topology;
 use ostler_model::{CpuSet, CpuUsage, Facts, Groups, Nanos, NodeId, Topology};
 use ostler_policy::partition::allocate::{
-    Ask, Energy, QUIET, Split, energy, performance, proportional, whole,
+    Ask, DEADBAND, Energy, QUIET, Split, energy, performance, proportional, steady_performance,
+    whole,
 };
 use ostler_policy::partition::cores::{Cores, Usage};
 use proptest::collection::vec;
@@ -55,6 +56,31 @@ proptest! {
         let split = performance(total, vcpu, nq).unwrap();
         prop_assert_eq!(split.vcpu, whole(round(vcpu.required())));
         prop_assert_eq!(split.nq, whole(round(nq.required())));
+    }
+
+    /// P on averages: all cores, no group below its peak where both peaks fit, within the dead band of the paper's share otherwise, and at
+    /// rest once there.
+    #[test]
+    fn steady_performance_is_algorithm_1_at_rest((total, vcpu, nq) in asks(), above in (1.0..3.0_f64, 1.0..3.0_f64)) {
+        let peak = (more(vcpu, vcpu.busy * (above.0 - 1.0)), more(nq, nq.busy * (above.1 - 1.0)));
+        let (Ok(split) | Err(split)) = steady_performance(total, (vcpu, nq), peak);
+        prop_assert_eq!(split.sum(), total);
+        prop_assert!(split.vcpu >= 1 && split.nq >= 1);
+        let (least, most) = (peak.0.bare(), total.saturating_sub(peak.1.bare()));
+        if least <= most {
+            prop_assert!((least..=most).contains(&split.vcpu));
+        }
+        let required = vcpu.required() + nq.required();
+        if required >= QUIET {
+            let exact = (f64::from(total) * vcpu.required() / required).clamp(1.0, f64::from(total - 1));
+            let free = (f64::from(split.vcpu) - exact).abs() <= 0.5 + DEADBAND + 1e-9;
+            let bound = least <= most && (split.vcpu == least || split.vcpu == most);
+            prop_assert!(free || bound, "{:?} for a share of {}", split, exact);
+        }
+        let at = |ask: Ask, previous| Ask { previous, ..ask };
+        let again = |ask: (Ask, Ask)| (at(ask.0, split.vcpu), at(ask.1, split.nq));
+        let (Ok(next) | Err(next)) = steady_performance(total, again((vcpu, nq)), again(peak));
+        prop_assert_eq!(next, split);
     }
 
     /// Algorithm 2 line by line, where it does not do what the module's head says is changed.

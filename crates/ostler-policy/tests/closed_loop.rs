@@ -2,7 +2,7 @@
 
 mod support;
 
-use ostler_model::{Exploration, Group, PartitionPolicy, Reason, Thresholds};
+use ostler_model::{Exploration, Group, Nanos, PartitionPolicy, Reason, Thresholds};
 use proptest::prelude::*;
 use support::{Fluid, Step, intent};
 
@@ -64,6 +64,27 @@ proptest! {
         for (cores, load) in [(vcpu, load.0), (nq, load.1)] {
             prop_assert!(f64::from(cores) <= (1.1 * load / 0.7).ceil());
         }
+    }
+
+    /// Demands that come in bursts, of which each period sees none, one or two: P moves far less often than the paper's rule does.
+    #[test]
+    fn bursts_do_not_swing_the_split_of_performance(
+        bursts in proptest::collection::vec((0..3_u32, 0..3_u32), 200),
+        size in (0.5..1.0_f64, 0.5..1.0_f64),
+    ) {
+        let moves = |hold: Nanos| {
+            let mut intent = intent(PartitionPolicy::Performance);
+            intent.partition.hold = hold;
+            let mut host = Fluid::new(6, intent, false);
+            let mut sizes = Vec::new();
+            for (vcpu, nq) in &bursts {
+                host.step(size.0 * f64::from(*vcpu), size.1 * f64::from(*nq), silent);
+                sizes.push(host.sizes()[0]);
+            }
+            sizes.windows(2).filter(|pair| pair[0] != pair[1]).count()
+        };
+        let (paper, held) = (moves(Nanos::ZERO), moves(Nanos::from_secs(1)));
+        prop_assert!(held * 4 <= paper, "{held} moves, {paper} by the paper's rule");
     }
 
     /// While the measurement's noise is within the margin, a group that shrank doesn't grow again: cores don't flap.
@@ -161,7 +182,8 @@ fn performance_uses_all_cores_and_follows_the_mix() {
         host.step(8.0, 2.0, silent);
     }
     assert_eq!(host.sizes(), [16, 4, 0, 0]);
-    for _ in 0..30 {
+    // The average has forgotten what was before after some holds.
+    for _ in 0..60 {
         host.step(2.0, 2.0, silent);
     }
     assert_eq!(host.sizes(), [10, 10, 0, 0]);

@@ -11,7 +11,13 @@
 //!   the margin added is then given up, from the network queues first.
 //! - **No demand at all.** Algorithm 1 divides by `ReqCore_total`. When that is below [`QUIET`], the shares are a ratio of noise,
 //!   and an idle host would shuffle cores every period: the split stays as it was.
+//! - **Noise.** Algorithm 1 takes the ratio of two demands of 100 ms. Where demand is small against what is there, the ratio swings with
+//!   each request, and all cores with it. [`steady_performance`] is Algorithm 1 on average demand, with a dead band around each half, and
+//!   with the peaks of demand as what a group is never denied.
 //! - **Rounding errors.** 2.1 / 0.7 is a little above 3 in binary; a quotient within [`EPSILON`] of a whole number is that number.
+
+/// How far beyond a half a share must be to be rounded the other way than it was: see [`steady_performance`].
+pub const DEADBAND: f64 = 0.25;
 
 /// Below this demand of all groups together, in cores, proportions are noise: any split serves it.
 pub const QUIET: f64 = 1.0;
@@ -115,6 +121,35 @@ pub fn performance(total: u32, vcpu: Ask, nq: Ask) -> Result<Split, Split> {
             f64::from(previous.nq),
         ))
     }
+}
+
+/// Algorithm 1 for noisy demands: proportions by the `mean`s of both groups, which only change what a share is rounded to when it passed
+/// the half by [`DEADBAND`]; and no group below what its `peak` asks for, as far as both find room. `Err` as in [`performance`].
+///
+/// Peaks would not do for the proportions: those of two groups are of different moments, and their ratio is of none. Nor would
+/// averages do alone: they learn of a burst when it is over.
+pub fn steady_performance(total: u32, mean: (Ask, Ask), peak: (Ask, Ask)) -> Result<Split, Split> {
+    let split = performance(total, mean.0, mean.1);
+    let (Ok(wish) | Err(wish)) = split;
+    let (vcpu, nq) = (mean.0.previous, mean.1.previous);
+    let required = mean.0.required() + mean.1.required();
+    let share = f64::from(total) * mean.0.required() / required;
+    let stays = vcpu > 0
+        && nq > 0
+        && vcpu + nq == total
+        && (share - f64::from(vcpu)).abs() <= 0.5 + DEADBAND;
+    let vcpu = if stays { vcpu } else { wish.vcpu };
+    let (least, most) = (peak.0.bare(), total.saturating_sub(peak.1.bare()));
+    let vcpu = if least <= most {
+        vcpu.clamp(least, most)
+    } else {
+        vcpu
+    };
+    let next = Split {
+        vcpu,
+        nq: total.saturating_sub(vcpu),
+    };
+    split.map(|_| next).map_err(|_| next)
 }
 
 /// Algorithm 2 (vSPACE-E).

@@ -14,7 +14,7 @@ pub fn thresholds_in_force(seen: &Seen<'_>, memory: &PartitionState) -> Threshol
     explore::bounded(current.unwrap_or(configured))
 }
 
-/// Adds this period's sample and explores when there are enough. The previous groups and the peaks are the caller's.
+/// Adds this period's sample and explores when there are enough. The previous groups, the peaks and the average are the caller's.
 pub fn remember(
     seen: &Seen<'_>,
     memory: &PartitionState,
@@ -29,6 +29,7 @@ pub fn remember(
         previous: None,
         vcpu_peaks: Vec::new(),
         nq_peaks: Vec::new(),
+        average: None,
         samples: Vec::new(),
         explorations: memory.explorations,
     };

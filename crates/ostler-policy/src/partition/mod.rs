@@ -44,7 +44,8 @@
 //!   both are needed, they share it.
 //! - With one group alone, P gives it all cores when it is that of the vCPUs. Queues alone follow E in every mode, and leave a
 //!   core to best-effort guests, whose traffic they carry.
-//! - Demand is held: a group grows at once, and gives cores up when its demand has been lower for a while ([`peaks`]).
+//! - Demand is held: a group grows at once, and gives cores up when its demand has been lower for a while ([`peaks`]). P, which always
+//!   gives all, divides by averages ([`average`], [`allocate::steady_performance`]).
 //! - When nothing could be measured (the first snapshot, or one too old), the cores stay as they were; when there is no before,
 //!   they are split evenly, and nobody is suspended on no evidence.
 //! - Cores that came or went (hotplug, a changed intent) are left out of the previous groups and counted anew.
@@ -52,6 +53,7 @@
 //! What was changed in the algorithms themselves stands at their heads: [`allocate`], [`explore`], [`demand`].
 
 pub mod allocate;
+mod average;
 pub mod baselines;
 pub mod cores;
 pub mod demand;
@@ -63,8 +65,8 @@ pub mod nics;
 mod peaks;
 
 use ostler_model::{
-    Group, Groups, GuestPlan, NicPlan, NodeId, PartitionPolicy, PartitionState, Peak, QueueCount,
-    Reason, Thresholds,
+    Average, Group, Groups, GuestPlan, Nanos, NicPlan, NodeId, PartitionPolicy, PartitionState,
+    Peak, QueueCount, Reason, Thresholds,
 };
 
 use crate::{Ledger, Seen};
@@ -222,6 +224,10 @@ pub fn decide(
             previous: Some(groups),
             vcpu_peaks: scene.remembered(&before.vcpu_peaks, division.demand.map(|(vcpu, _)| vcpu)),
             nq_peaks: scene.remembered(&before.nq_peaks, division.demand.map(|(_, nq)| nq)),
+            average: division
+                .demand
+                .map(|demand| scene.average(demand))
+                .or(before.average),
             ..memory::remember(seen, before, thresholds, division.evidence, reasons)
         },
     }
@@ -318,12 +324,7 @@ impl Scene<'_> {
                 explain::demand(Group::Vcpu, vcpu, reasons);
                 explain::demand(Group::Nq, nq, reasons);
                 if performance {
-                    allocate::performance(total, vcpu, nq).unwrap_or_else(|quiet| {
-                        reasons.push(Reason::Quiet {
-                            required: vcpu.required() + nq.required(),
-                        });
-                        quiet
-                    })
+                    self.proportions((demand.vcpu, demand.nq), (vcpu, nq), reasons)
                 } else {
                     let energy = allocate::energy(total, vcpu, nq, margin);
                     explain::energy(&energy, total, margin, reasons);
@@ -357,6 +358,53 @@ impl Scene<'_> {
             }
         };
         (split, evidence, Some((demand.vcpu, demand.nq)))
+    }
+
+    /// P: all cores, in proportion to demand. Without a hold, to this period's, as the paper has it.
+    fn proportions(
+        &self,
+        demand: (f64, f64),
+        peak: (Ask, Ask),
+        reasons: &mut Vec<Reason>,
+    ) -> Split {
+        let total = self.cores.total();
+        let average = self.average(demand);
+        let mean = (
+            Ask {
+                busy: average.vcpu,
+                ..peak.0
+            },
+            Ask {
+                busy: average.nq,
+                ..peak.1
+            },
+        );
+        let split = if self.seen.intent.partition.hold == Nanos::ZERO {
+            allocate::performance(total, peak.0, peak.1)
+        } else {
+            reasons.push(Reason::Averaged {
+                vcpu: mean.0.required(),
+                nq: mean.1.required(),
+            });
+            allocate::steady_performance(total, mean, peak)
+        };
+        split.unwrap_or_else(|quiet| {
+            reasons.push(Reason::Quiet {
+                required: mean.0.required() + mean.1.required(),
+            });
+            quiet
+        })
+    }
+
+    /// Average demand with this period's in it.
+    fn average(&self, demand: (f64, f64)) -> Average {
+        let hold = self.seen.intent.partition.hold;
+        average::after(
+            self.memory.average,
+            self.seen.snapshot.interval,
+            hold,
+            demand,
+        )
     }
 
     /// A group's demand, or a higher one within the hold.
