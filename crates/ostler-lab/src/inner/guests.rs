@@ -72,6 +72,17 @@ impl RunningGuest {
             .is_ok_and(|mut child| matches!(child.try_wait(), Ok(None)))
     }
 
+    /// How its QEMU ended, and what it and the guest said last; `None` while it runs.
+    pub fn epitaph(&self) -> Option<String> {
+        let status = self.child.lock().ok()?.try_wait().ok()??;
+        Some(format!(
+            "guest {}, process {}, ended with {status}; its last words: {}",
+            self.name,
+            self.pid,
+            last_words(&self.name)
+        ))
+    }
+
     /// Kills its QEMU.
     pub(super) fn kill(&self) {
         if let Ok(mut child) = self.child.lock() {
@@ -169,14 +180,7 @@ fn state(guest: &RunningGuest, since: Instant) -> State {
         return State::Lost("its watcher failed".to_owned());
     };
     serial.update();
-    let log = serial_path(&guest.name);
-    let lost = |why: &str| {
-        let qemu = last_lines(
-            &PathBuf::from(RUN).join(format!("{}.qemu.log", guest.name)),
-            4,
-        );
-        State::Lost(format!("{why}\n{}{qemu}", last_lines(&log, 6)))
-    };
+    let lost = |why: &str| State::Lost(format!("{why}\n{}", last_words(&guest.name)));
     match (&serial.fatal, serial.ready) {
         (Some(why), _) => lost(why),
         (None, true) => State::Ready,
@@ -186,9 +190,35 @@ fn state(guest: &RunningGuest, since: Instant) -> State {
     }
 }
 
-fn serial_path(name: &str) -> PathBuf {
+/// Ends of the names of a guest's logs: what it said on its serial line, and what its QEMU said.
+const SERIAL: &str = "log";
+const QEMU: &str = "qemu.log";
+
+fn log_path(name: &str, kind: &str) -> PathBuf {
     // Beside the results, so that guests' logs are brought out with them.
-    PathBuf::from(super::RESULTS).join(format!("guest-{name}.log"))
+    PathBuf::from(super::RESULTS).join(format!("guest-{name}.{kind}"))
+}
+
+/// The end of both logs.
+fn last_words(name: &str) -> String {
+    let serial = last_lines(&log_path(name, SERIAL), 6);
+    serial + &last_lines(&log_path(name, QEMU), 4)
+}
+
+/// Puts the logs of an earlier start aside: a guest that died is looked into after it was started again.
+fn keep_logs(name: &str) -> anyhow::Result<()> {
+    let kept = |start: u32, kind: &str| log_path(&format!("{name}.{start}"), kind);
+    let start = (1..)
+        .find(|&start| !kept(start, SERIAL).exists() && !kept(start, QEMU).exists())
+        .unwrap_or(u32::MAX);
+    for kind in [SERIAL, QEMU] {
+        let log = log_path(name, kind);
+        if log.exists() {
+            std::fs::rename(&log, kept(start, kind))
+                .with_context(|| format!("could not put {} aside", log.display()))?;
+        }
+    }
+    Ok(())
 }
 
 fn launch(guests: &[Guest], index: usize) -> anyhow::Result<RunningGuest> {
@@ -201,12 +231,12 @@ fn launch(guests: &[Guest], index: usize) -> anyhow::Result<RunningGuest> {
             .join(crate::image::LAB_FOLDER)
             .join("vmlinuz"),
         initrd: PathBuf::from(RUN).join("guest.cpio"),
-        serial: serial_path(&guest.name),
+        serial: log_path(&guest.name, SERIAL),
         qmp: PathBuf::from(machine::QMP_FOLDER).join(&guest.name),
     };
-    let _ = std::fs::remove_file(&paths.serial); // of an earlier start
+    keep_logs(&guest.name)?;
     let qemu = machine::guest(guest, index, &paths);
-    let log = PathBuf::from(RUN).join(format!("{}.qemu.log", guest.name));
+    let log = log_path(&guest.name, QEMU);
     let output =
         File::create(&log).with_context(|| format!("could not create {}", log.display()))?;
     let errors = output.try_clone()?;

@@ -129,7 +129,19 @@ impl Ground<'_> {
                 FaultKind::AgentMisbehaves => agent::misbehaves(self, &mut verdict),
                 FaultKind::KernelTests => kernel_tests::run(self, &mut verdict),
             });
-            verdict.count(result.with_context(|| format!("time {}", time + 1)));
+            let ended: Vec<_> = self
+                .running
+                .iter()
+                .filter_map(RunningGuest::epitaph)
+                .collect();
+            verdict.count(result.with_context(|| {
+                let time = format!("time {}", time + 1);
+                if ended.is_empty() {
+                    time
+                } else {
+                    format!("{time} ({})", ended.join("; "))
+                }
+            }));
         }
         if let Err(e) = self.given_back() {
             verdict.failures.push(format!("{e:#}"));
