@@ -67,6 +67,15 @@ idle) ;;
 *) echo "LAB_FATAL no workload named '$workload'" ;;
 esac
 
+# The vCPUs that the workload may use, each time that they change: what the agent was asked for, told by someone else.
+vcpus=
+say_vcpus() {
+	now=$(cat /sys/fs/cgroup/app/cpuset.cpus.effective)
+	[ "$now" = "$vcpus" ] || echo "LAB_VCPUS $now"
+	vcpus=$now
+}
+say_vcpus
+
 # The agent stays outside the app cgroup: a narrow cpuset of the application must not starve it.
 # For fault tests alone: agents that misbehave, each on a port of its own.
 if [ -x /ostler-guest-evil ]; then
@@ -81,5 +90,6 @@ fi
 echo "LAB_READY $(cut -d' ' -f1 /proc/uptime)"
 while :; do
 	sleep 1
+	say_vcpus
 	[ "$workload" = spin ] && echo "LAB_WORK $(cat /tmp/work.* | awk '{ s += $1 } END { print s }')"
 done

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use serde_json::Value;
 use super::RESULTS;
 use super::counters::Reading;
 use super::guests::{self, RunningGuest};
-use super::net::{CLIENT, Pnic};
+use super::load;
+use super::net::Pnic;
 use super::sampler::Scene;
 use super::say::Say;
 use super::steward::{self, Steward};
 use crate::child::wait_timeout;
 use crate::events::{Cell, Event};
-use crate::machine;
 use crate::program::Program;
 use crate::scenario::{Load, Policy, Scenario, Workload};
 
@@ -66,13 +66,12 @@ impl Cells<'_> {
 
     /// Puts every key into a memcached guest, so that gets find something. The seed decides the keys.
     fn fill(&mut self, load: &Load, seed: u64) -> anyhow::Result<()> {
-        let (index, guest) = self.guest(&load.guest)?;
+        let (index, guest) = load::target(self.program, load)?;
         if guest.workload != Workload::Memcached || self.filled.contains(&(index, seed)) {
             return Ok(());
         }
         self.say.stage(format!("filling {}", load.guest));
-        let output = self
-            .load_command(load, "1x1", seed)?
+        let output = load::command(self.program, load, "1x1", seed)?
             .arg("--preload")
             .output()
             .context("could not start the load generator")?;
@@ -206,53 +205,6 @@ impl Cells<'_> {
         self.pnic.spread(host)
     }
 
-    fn guest(&self, name: &str) -> anyhow::Result<(usize, &crate::scenario::Guest)> {
-        let guests = self.program.scenario.guests.iter().enumerate();
-        guests
-            .into_iter()
-            .find(|(_, g)| g.name == name)
-            .with_context(|| format!("no guest is named {name}"))
-    }
-
-    fn load_command(&self, load: &Load, steps: &str, seed: u64) -> anyhow::Result<Command> {
-        let (index, guest) = self.guest(&load.guest)?;
-        let port = guest
-            .workload
-            .port()
-            .context("the guest answers no requests")?;
-        let protocol = if guest.workload == Workload::Memcached {
-            "memcached"
-        } else {
-            "http"
-        };
-        let mut command = Command::new("ip");
-        command
-            .args(["netns", "exec", CLIENT])
-            .args(&self.program.load)
-            .arg(protocol);
-        command.args([
-            "--target",
-            &format!("{}:{port}", machine::guest_address(index)),
-            "--json",
-        ]);
-        command.args([
-            "--steps",
-            steps,
-            "--seed",
-            &seed.to_string(),
-            "--connections",
-            &load.connections.to_string(),
-        ]);
-        if let Some(slo) = guest.slo_p95_us {
-            command.args(["--slo-us", &slo.to_string()]);
-        }
-        if guest.workload == Workload::Nginx {
-            command.args(["--paths", "2000"]);
-        }
-        command.args(&load.args).stdin(Stdio::null());
-        Ok(command)
-    }
-
     fn load(&self, load: &Load, cell: &Cell, out: &Path) -> anyhow::Result<()> {
         let steps: Vec<_> = load
             .steps
@@ -261,8 +213,8 @@ impl Cells<'_> {
             .collect();
         let log_path = out.join("load.log");
         let log = File::create(&log_path)?;
-        let mut child = self
-            .load_command(load, &steps.join(","), self.program.seed_of(cell))?
+        let steps = steps.join(",");
+        let mut child = load::command(self.program, load, &steps, self.program.seed_of(cell))?
             .stdout(Stdio::piped())
             .stderr(log.try_clone()?)
             .spawn()

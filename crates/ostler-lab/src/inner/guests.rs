@@ -41,6 +41,8 @@ struct Serial {
     ready: bool,
     fatal: Option<String>,
     work: Option<u64>,
+    /// vCPUs that its workload may use: at first, and now.
+    vcpus: Option<(String, String)>,
 }
 
 impl Serial {
@@ -52,6 +54,13 @@ impl Serial {
                 self.fatal = Some(why.to_owned());
             } else if let Some(work) = line.strip_prefix("LAB_WORK ") {
                 self.work = work.trim().parse().ok().or(self.work);
+            } else if let Some(vcpus) = line.strip_prefix("LAB_VCPUS ") {
+                let now = vcpus.trim().to_owned();
+                let first = self
+                    .vcpus
+                    .take()
+                    .map_or_else(|| now.clone(), |(first, _)| first);
+                self.vcpus = Some((first, now));
             }
         }
     }
@@ -63,6 +72,17 @@ impl RunningGuest {
         let mut serial = self.serial.lock().ok()?;
         serial.update();
         serial.work
+    }
+
+    /// Whether its workload may use every vCPU that it might at first, by its own word.
+    pub fn has_its_vcpus(&self) -> bool {
+        self.serial.lock().is_ok_and(|mut serial| {
+            serial.update();
+            serial
+                .vcpus
+                .as_ref()
+                .is_none_or(|(first, now)| first == now)
+        })
     }
 
     /// Whether its QEMU still runs.
@@ -208,7 +228,7 @@ fn last_words(name: &str) -> String {
 /// Puts the logs of an earlier start aside: a guest that died is looked into after it was started again.
 fn keep_logs(name: &str) -> anyhow::Result<()> {
     let kept = |start: u32, kind: &str| log_path(&format!("{name}.{start}"), kind);
-    let start = (1..)
+    let start = (1..1000_u32)
         .find(|&start| !kept(start, SERIAL).exists() && !kept(start, QEMU).exists())
         .unwrap_or(u32::MAX);
     for kind in [SERIAL, QEMU] {
@@ -259,6 +279,7 @@ fn launch(guests: &[Guest], index: usize) -> anyhow::Result<RunningGuest> {
             ready: false,
             fatal: None,
             work: None,
+            vcpus: None,
         })),
     })
 }

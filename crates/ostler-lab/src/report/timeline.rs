@@ -187,7 +187,8 @@ fn latency_panel(
 }
 
 fn cores_panel(panel: Panel, x: &Scale, timeline: &Timeline, shared: &Shared, id: &str) -> Node {
-    let y = Scale::from_zero(Some(shared.cores), 6, panel.ys());
+    // It ends with the last core: there is nothing above it to show.
+    let y = Scale::linear(Some((0.0, shared.cores.max(1.0))), panel.ys());
     let mut areas: Vec<Path> = GROUPS.iter().map(|_| Path::default()).collect();
     for (sample, (from, to)) in timeline.samples.iter().zip(spans(&timeline.samples)) {
         let (Some(cores), Some(x0), Some(x1)) = (sample.cores, x.at(from), x.at(to)) else {
@@ -219,8 +220,14 @@ fn cores_panel(panel: Panel, x: &Scale, timeline: &Timeline, shared: &Shared, id
             g = g.child(area.node().class(*class));
         }
     }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "1 to 6"
+    )]
+    let ticks = shared.cores.clamp(1.0, 6.0) as usize;
     // The grid lies over the areas, faintly, so that cores can be counted.
-    g = g.child(panel.y_axis(&y, 6, "Cores held by each group", short));
+    g = g.child(panel.y_axis(&y, ticks, "Cores held by each group", short));
     for interval in &timeline.be_suspended {
         let (Some(x0), Some(x1)) = (x.at(interval.from_s), x.at(interval.to_s)) else {
             continue;

@@ -77,6 +77,10 @@ struct RawScenario {
     fault: Vec<RawFault>,
 }
 
+fn none() -> Spanned<u32> {
+    Spanned::new(0..0, 0)
+}
+
 fn one() -> Spanned<u32> {
     Spanned::new(0..0, 1)
 }
@@ -162,6 +166,8 @@ struct RawFault {
     kind: Spanned<String>,
     #[serde(default = "one")]
     times: Spanned<u32>,
+    #[serde(default = "none")]
+    rate: Spanned<u32>,
     steward: Option<toml::Table>,
 }
 

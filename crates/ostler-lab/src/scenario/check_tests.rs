@@ -35,9 +35,13 @@ a.y = 2
 #[test]
 fn faults_are_checked() {
     let parse = |fault: &str| parse(&format!("{GOOD}[[fault]]\n{fault}"));
-    let scenario = parse("kind = \"kill\"\ntimes = 50\nsteward.a.y = 3\n").expect("a good fault");
+    let scenario =
+        parse("kind = \"kill\"\ntimes = 50\nrate = 9\nsteward.a.y = 3\n").expect("a good fault");
     let fault = &scenario.faults[0];
-    assert_eq!((fault.kind, fault.times), (FaultKind::Kill, 50));
+    assert_eq!(
+        (fault.kind, fault.times, fault.rate),
+        (FaultKind::Kill, 50, 9)
+    );
     assert_eq!(fault.steward.to_string(), "[a]\nx = 1\ny = 3\n");
     let cases = [
         (
@@ -47,6 +51,10 @@ fn faults_are_checked() {
         (
             "kind = \"kill\"\ntimes = 0",
             "s.toml:31: times = 0; write 1 to 1000",
+        ),
+        (
+            "kind = \"kill\"\nrate = 200000",
+            "s.toml:31: rate = 200000; write 0 to 100000",
         ),
         (
             "kind = \"qmp-hangs\"",

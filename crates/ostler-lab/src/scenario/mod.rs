@@ -246,6 +246,8 @@ pub struct Fault {
     pub kind: FaultKind,
     /// How often.
     pub times: u32,
+    /// Requests per second that guests which answer any get meanwhile; 0 for none.
+    pub rate: u32,
     /// The steward's configuration: the scenario's `[steward]` with this fault's own keys over it.
     pub steward: toml::Table,
 }

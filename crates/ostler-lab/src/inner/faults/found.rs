@@ -110,6 +110,13 @@ impl Found {
         self
     }
 
+    /// Cgroups that are frozen.
+    pub fn frozen(&self) -> usize {
+        let freezers = |name: &&String| name.ends_with("/cgroup.freeze");
+        let names = self.values.keys().filter(freezers);
+        names.filter(|name| self.values[*name] == "1").count()
+    }
+
     /// Fails where this isn't as before, and says what isn't.
     pub fn must_be(&self, before: &Found) -> anyhow::Result<()> {
         let differences = self.differences(before);

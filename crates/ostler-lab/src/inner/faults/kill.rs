@@ -23,7 +23,16 @@ const POLICIES: &[&str] = &[
     "partition = { policy = \"static\", vcpu = 1, nq = 2 }",
     "partition = { policy = \"time-sharing\", queues = \"one\" }",
     "partition = { policy = \"corenap\" }",
+    STARVING,
+    STARVING,
 ];
+
+/// A little load looks like that of the whole host: no core is idle, and best-effort guests are frozen.
+const STARVING: &str =
+    "partition = { policy = \"resource\", thresholds = { vcpu = 0.05, nq = 0.05 }, hold = \"5s\" }";
+
+/// In so many times, some must find a guest frozen: putting that back is a guest's life.
+const TIMES_TO_MEET_A_FROZEN_GUEST: u32 = 50;
 
 /// The first period that acts takes about this long on an emulated host.
 const FIRST_PERIOD_US: u64 = 120_000;
@@ -40,14 +49,30 @@ pub fn once(ground: &mut Ground<'_>, time: u32, verdict: &mut Verdict) -> anyhow
     for _ in 0..lives {
         life(ground, &mut dice)?;
     }
-    let changed = ground.found()?.must_be(&before).is_err();
-    if !changed {
+    let left = ground.found()?;
+    if left.frozen() > before.frozen() {
+        verdict.frozen += 1;
+    }
+    if left.must_be(&before).is_ok() {
         let note = "a steward was killed before it had written anything, or just after it had put all back";
         if !verdict.notes.iter().any(|said| said == note) {
             verdict.notes.push(note.to_owned());
         }
     }
     ground.undo_to(&before)
+}
+
+/// What all times together must have come to.
+pub fn reckon(times: u32, verdict: &mut Verdict) {
+    let frozen = verdict.frozen;
+    verdict.notes.push(format!(
+        "in {frozen} of {times} the steward left a guest frozen, which undo thawed"
+    ));
+    if frozen == 0 && times >= TIMES_TO_MEET_A_FROZEN_GUEST {
+        verdict.failures.push(format!(
+            "no guest was frozen when the steward was killed, in {times} times: what this is to show was not seen"
+        ));
+    }
 }
 
 fn life(ground: &Ground<'_>, dice: &mut Dice) -> anyhow::Result<()> {

@@ -13,6 +13,7 @@ mod guest;
 mod kernel_tests;
 mod kill;
 mod subject;
+mod traffic;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -32,6 +33,7 @@ use crate::program::Program;
 use crate::scenario::{Fault, FaultKind};
 use found::{Found, guest_queues};
 use subject::Subject;
+use traffic::Traffic;
 
 /// The steward's program.
 const OSTLER: &str = "/lab/bin/ostler";
@@ -48,6 +50,8 @@ struct Verdict {
     passed: u32,
     failures: Vec<String>,
     notes: Vec<String>,
+    /// Times that the fault came while a guest was frozen.
+    frozen: u32,
 }
 
 impl Verdict {
@@ -118,8 +122,10 @@ impl Ground<'_> {
     /// Does the present fault as often as it is asked for.
     fn done(&mut self) -> Verdict {
         let mut verdict = Verdict::default();
+        let mut traffic = Traffic::default();
         for time in 0..self.fault.times {
             let before = self.prepare(time == 0);
+            let before = before.and_then(|()| traffic.keep_up(self));
             let result = before.and_then(|()| match self.fault.kind {
                 FaultKind::Kill => kill::once(self, time, &mut verdict),
                 FaultKind::GuestDies => guest::dies(self, &mut verdict),
@@ -143,6 +149,10 @@ impl Ground<'_> {
                 }
             }));
         }
+        drop(traffic);
+        if self.fault.kind == FaultKind::Kill {
+            kill::reckon(self.fault.times, &mut verdict);
+        }
         if let Err(e) = self.given_back() {
             verdict.failures.push(format!("{e:#}"));
         }
@@ -155,11 +165,14 @@ impl Ground<'_> {
             let tap = crate::machine::tap(guest);
             wait_until(
                 &format!(
-                    "{} to use all of its {} queues again",
+                    "{} to use all of its {} queues and vCPUs again",
                     guest.name, guest.queues
                 ),
                 GIVEN_BACK_WITHIN,
-                || Ok(!running.alive() || guest_queues(&tap) == guest.queues as usize),
+                || {
+                    let queues = guest_queues(&tap) == guest.queues as usize;
+                    Ok(!running.alive() || (queues && running.has_its_vcpus()))
+                },
             )?;
         }
         Ok(())

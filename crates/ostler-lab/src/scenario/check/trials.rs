@@ -104,6 +104,14 @@ impl Checker<'_> {
             };
             let most = if kind == FaultKind::Kill { 1000 } else { 10 };
             let times = self.between(&fault.times, "times", 1, most)?;
+            let rate = self.between(&fault.rate, "rate", 0, 100_000)?;
+            if rate > 0 && !guests.iter().any(|guest| guest.workload.port().is_some()) {
+                return self.refuse(
+                    &fault.rate,
+                    "no guest answers requests".to_owned(),
+                    "leave the rate out, or add a [[guest]] with workload = \"memcached\"",
+                );
+            }
             if let Some(class) = kind.needs()
                 && !guests.iter().any(|guest| guest.class == class)
             {
@@ -118,6 +126,7 @@ impl Checker<'_> {
             faults.push(Fault {
                 kind,
                 times,
+                rate,
                 steward,
             });
         }
