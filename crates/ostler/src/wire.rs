@@ -40,6 +40,11 @@ impl Roots {
         }
     }
 
+    /// The process tree that is acted on.
+    pub fn proc(&self) -> PathBuf {
+        self.sense().proc
+    }
+
     fn host(&self) -> LinuxHost {
         match &self.root {
             None => LinuxHost::detect(),

@@ -6,6 +6,7 @@ mod guest;
 mod place;
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use guest::FakeGuest;
 use place::{Place, Steward, json, ostler, text};
@@ -17,8 +18,12 @@ fn as_guest() {
     guest::run_as_guest();
 }
 
+/// One steward acts on a host at a time, and this is one host.
+static TURN: Mutex<()> = Mutex::new(());
+
 /// A guest with a latency objective, and a steward's place that knows it.
 struct Scene {
+    _turn: MutexGuard<'static, ()>,
     place: Place,
     guest: FakeGuest,
 }
@@ -39,11 +44,16 @@ impl Scene {
             println!("SKIP {test}: acting needs root and two CPUs");
             return None;
         }
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let place = Place::new("");
         place.write(&rules(&place, steward));
         let mut guest = FakeGuest::start(&place.path("a.qmp"), "alpha", "normal", 2);
         guest.start_worker();
-        let scene = Scene { place, guest };
+        let scene = Scene {
+            _turn: turn,
+            place,
+            guest,
+        };
         // The worker is started by the guest in its own time.
         let due = std::time::Instant::now() + place::PATIENCE;
         while scene.seen().len() < 4 {
@@ -221,5 +231,42 @@ fn what_is_to_be_kept_stays_until_undo() {
     assert_ne!(scene.seen(), before);
     let undo = ostler(&["undo", "--config", &scene.place.shown("ostler.toml")]);
     assert!(undo.status.success(), "{}", text(&undo.stdout));
+    assert_eq!(scene.seen(), before);
+}
+
+/// A journal of its own doesn't make a second one welcome, neither at its start nor by a later word of its configuration.
+#[test]
+fn a_second_steward_with_another_journal_does_not_act() {
+    let Some(scene) = Scene::new("a_second_steward_with_another_journal_does_not_act", QUICK)
+    else {
+        return;
+    };
+    let before = scene.seen();
+    let first = scene.act(&before);
+    let place = Place::new("");
+    let observing = rules(&place, QUICK);
+    place.write(&observing);
+    let second = ostler(&["run", "--act", "--config", &place.shown("ostler.toml")]);
+    assert_eq!(second.status.code(), Some(1));
+    let said = text(&second.stderr);
+    assert!(said.contains("another steward acts on this host"), "{said}");
+
+    let mut second = place.start(&[]);
+    second.until("a period", |status| {
+        status["period"].is_object() || status["mode"] == "observe"
+    });
+    place.write(&rules(
+        &place,
+        "[steward]\nperiod = \"20ms\"\nmode = \"act\"",
+    ));
+    second.signal(Signal::HUP);
+    let status = second.until("the refusal", |status| {
+        !status["config"]["refused"].is_null()
+    });
+    assert_eq!(status["mode"], "observe");
+    let said = status["config"]["refused"].to_string();
+    assert!(said.contains("another steward acts on this host"), "{said}");
+    second.end();
+    first.end();
     assert_eq!(scene.seen(), before);
 }

@@ -1,4 +1,4 @@
-//! One steward per journal: two would undo each other's writes.
+//! One steward per journal, and one per host that acts: two would undo each other's writes.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -18,6 +18,8 @@ pub struct InstanceLock {
 pub enum LockError {
     /// Another process has it: its pid, where it could be read.
     Held(Option<u32>),
+    /// Another process acts on this host.
+    HostHeld,
     /// The file can't be used.
     Failed(anyhow::Error),
 }
@@ -79,11 +81,38 @@ impl InstanceLock {
     }
 }
 
+/// The right to change a host's settings, whatever journal they are written to. The kernel lets go of it when the process ends.
+#[derive(Debug)]
+pub struct HostLock {
+    _proc: File,
+}
+
+impl HostLock {
+    /// Takes it, without waiting. The lock is on the root of the host's process tree, `/proc`: whoever acts on these processes
+    /// sees the same one.
+    pub fn take(proc: &Path) -> Result<HostLock, LockError> {
+        let failed = |error: std::io::Error| {
+            LockError::Failed(
+                anyhow::Error::new(error).context(format!("could not lock {}", proc.display())),
+            )
+        };
+        let file = File::open(proc).map_err(failed)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(HostLock { _proc: file }),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(LockError::HostHeld),
+            Err(error) => Err(failed(error.into())),
+        }
+    }
+}
+
 impl LockError {
     /// As an error for whoever wanted to do `what`.
     pub fn into_error(self, what: &str) -> anyhow::Error {
         match self {
             LockError::Failed(error) => error,
+            LockError::HostHeld => anyhow::anyhow!(
+                "another steward acts on this host, with another journal: stop it before you {what}, or let this one observe (without --act, and with [steward] mode = \"observe\")"
+            ),
             LockError::Held(pid) => {
                 let who = pid.map_or_else(
                     || "another process".to_owned(),

@@ -16,7 +16,7 @@ use super::{ConfigArg, Loaded, read_config};
 use crate::api::{self, CONTROL_QUEUE, Control, Controller};
 use crate::steward::control::{Parts, Steward, mix};
 use crate::steward::lines::Lines;
-use crate::steward::lock::InstanceLock;
+use crate::steward::lock::{HostLock, InstanceLock};
 use crate::steward::timer::{Event, Waiter, monotonic};
 use crate::steward::view::{ConfigStatus, Shared};
 use crate::steward::{Clock, Sense as _};
@@ -77,6 +77,14 @@ impl Args {
         }
     }
 
+    /// The host's lock, where the steward is to act.
+    fn right_to_act(&self, config: &Config) -> anyhow::Result<Option<HostLock>> {
+        (config.intent.act.mode == ActMode::Act)
+            .then(|| HostLock::take(&self.roots.proc()))
+            .transpose()
+            .map_err(|error| error.into_error("have this one act"))
+    }
+
     fn periods(&self) -> Option<u64> {
         if self.once { Some(2) } else { self.periods }
     }
@@ -90,6 +98,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let sense = wire::sense(&first, &args.roots)?;
     let Loaded { mut config, file } = args.config.load(Some(sense.facts()))?;
     args.override_mode(&mut config);
+    let host = args.right_to_act(&config)?;
     let daemon = config.daemon.clone();
     let (agents, port) = wire::agents(&daemon.agent)?;
     let parts = Parts {
@@ -132,6 +141,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         args,
         file,
         running: config,
+        host,
     };
     let result = serve(
         args,
@@ -238,6 +248,8 @@ struct Files<'a> {
     args: &'a Args,
     file: Option<PathBuf>,
     running: Config,
+    /// Held once the steward acts, and until it ends: what it set may be put back long after it was told to only observe.
+    host: Option<HostLock>,
 }
 
 impl Files<'_> {
@@ -266,6 +278,9 @@ impl Files<'_> {
         };
         let mut config = read_config(&file, Some(steward.facts()))?;
         self.args.override_mode(&mut config);
+        if self.host.is_none() {
+            self.host = self.args.right_to_act(&config)?;
+        }
         let needs_restart = needs_restart(&self.running, &config);
         for key in &needs_restart {
             warn!("{key} was changed and takes effect when the steward is started again");

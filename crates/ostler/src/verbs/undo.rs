@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::ConfigArg;
 use crate::output;
 use crate::steward::Restored;
-use crate::steward::lock::InstanceLock;
+use crate::steward::lock::{HostLock, InstanceLock};
 use crate::wire::{self, Roots};
 
 /// Take back what a steward wrote, where it still holds; what others changed since is left to them
@@ -46,6 +46,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let restored = if journal.exists() {
         let _lock = InstanceLock::take(&journal).map_err(|error| error.into_error("undo"))?;
+        let _host = HostLock::take(&args.roots.proc()).map_err(|error| error.into_error("undo"))?;
         wire::undo(&journal, &args.roots)?
     } else {
         // No journal was ever begun: nothing was ever written.
