@@ -160,6 +160,13 @@ pub enum Event {
         /// Its kind, by its name.
         kind: String,
     },
+    /// A fault is done once more.
+    FaultTime {
+        /// Position in the scenario, from 0.
+        fault: u32,
+        /// How often it was done before.
+        time: u32,
+    },
     /// A fault is over.
     FaultEnd {
         /// Position in the scenario, from 0.

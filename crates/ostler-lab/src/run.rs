@@ -178,6 +178,10 @@ impl Following {
                 self.waiting_for = format!("running fault {kind}");
                 self.step.detail(&self.waiting_for);
             }
+            Event::FaultTime { time, .. } => {
+                self.step
+                    .detail(&format!("{}, time {}", self.waiting_for, time + 1));
+            }
             Event::FaultEnd {
                 kind,
                 passed,

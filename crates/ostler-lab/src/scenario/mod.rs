@@ -224,7 +224,7 @@ impl FaultKind {
     /// Seconds that it takes each time, on a machine that isn't quiet.
     fn expected_s(self) -> f64 {
         match self {
-            FaultKind::Kill => 2.0,
+            FaultKind::Kill => 5.0,
             FaultKind::GuestDies => 40.0,
             FaultKind::QmpHangs | FaultKind::CgroupVanishes | FaultKind::ForeignAffinity => 20.0,
             FaultKind::AgentMisbehaves | FaultKind::KernelTests => 60.0,

@@ -124,6 +124,10 @@ impl Ground<'_> {
         let mut verdict = Verdict::default();
         let mut traffic = Traffic::default();
         for time in 0..self.fault.times {
+            self.say.say(Event::FaultTime {
+                fault: u32::try_from(self.index).unwrap_or(u32::MAX),
+                time,
+            });
             let before = self.prepare(time == 0);
             let before = before.and_then(|()| traffic.keep_up(self));
             let result = before.and_then(|()| match self.fault.kind {
