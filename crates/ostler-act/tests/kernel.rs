@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use ostler_act::{ActConfig, Actuator, GuestPort, Host, Journal, LinuxHost, Root, preview, undo};
 use ostler_model::{
-    Class, CpuId, CpuSet, ExitPolicy, ForeignPolicy, GuestId, GuestPlan, NicPlan, Plan, RunState,
-    Snapshot,
+    Class, CpuId, CpuSet, CpuWeight, ExitPolicy, ForeignPolicy, GuestId, GuestPlan, NicPlan, Plan,
+    RunState, Snapshot,
 };
 use stage::{Qemu, Stage, again, cgroup_of, cgroups, cpus, parse_guest, snapshot_of};
 use world::{Dice, Guest, World, facts_of};
@@ -212,6 +212,7 @@ fn give(guest: &Guest, cpus: CpuSet, run: RunState) -> GuestPlan {
         vhost_cpus: cpus,
         vhost_pins: Vec::new(),
         emulator_cpus: cpus,
+        weight: CpuWeight::Untouched,
         vcpus_active: Some(1),
         queues: None,
     }

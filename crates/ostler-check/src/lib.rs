@@ -6,6 +6,7 @@
 //!
 //! - cores: the ledger, below
 //! - guests: where they run, whether they run, and what their agents are asked
+//! - weights: who yields to whom on shared cores
 //! - NICs: queues, interrupts and steering
 //!
 //! # The ledger
@@ -21,6 +22,7 @@ mod cores;
 mod guests;
 mod nics;
 mod violation;
+mod weights;
 
 use ostler_model::{Class, CpuSet, Facts, GuestView, Intent, Plan, Snapshot};
 
@@ -41,6 +43,7 @@ pub fn check(
     lineage(snapshot, previous, plan, &mut found);
     cores::check(&scene, plan, &mut found);
     guests::check(&scene, plan, &mut found);
+    weights::check(&scene, plan, &mut found);
     nics::check(&scene, plan, &mut found);
     found
 }

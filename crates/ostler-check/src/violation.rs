@@ -1,6 +1,6 @@
 //! What can be wrong with a plan.
 
-use ostler_model::{Class, CpuId, CpuSet, Group, GuestId, IrqId};
+use ostler_model::{Class, CpuId, CpuSet, CpuWeight, Group, GuestId, IrqId};
 
 /// A rule that a plan breaks: what, and on what.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -153,6 +153,56 @@ pub enum Violation {
     SuspendedByPolicy {
         /// Which.
         guest: GuestId,
+    },
+    /// A guest that isn't best-effort is given a CPU weight.
+    #[error(
+        "guest {guest} is {class} and is given a CPU weight ({weight}): only best-effort guests may be"
+    )]
+    Weighed {
+        /// Which.
+        guest: GuestId,
+        /// Its class.
+        class: Class,
+        /// The weight.
+        weight: CpuWeight,
+    },
+    /// A weight that the kernel doesn't take, or by which a best-effort guest doesn't yield.
+    #[error("guest {guest} is given a CPU weight of {weight}, which is not from 1 to 99")]
+    WeightBounds {
+        /// Which.
+        guest: GuestId,
+        /// The weight.
+        weight: u32,
+    },
+    /// A guest is given a weight on cores that it shares with no latency-critical guest.
+    #[error(
+        "guest {guest} is given a CPU weight, and shares no core with a latency-critical guest"
+    )]
+    WeighedNeedlessly {
+        /// Which.
+        guest: GuestId,
+    },
+    /// A guest is given a weight by a policy or for an operator that wants none.
+    #[error(
+        "guest {guest} is given a CPU weight ({weight}), and the configuration asks for {expected}"
+    )]
+    WeighedUnasked {
+        /// Which.
+        guest: GuestId,
+        /// The weight.
+        weight: CpuWeight,
+        /// What the configuration asks for.
+        expected: CpuWeight,
+    },
+    /// A best-effort guest competes with latency-critical ones as their equal, though the configuration has it yield.
+    #[error(
+        "guest {guest} doesn't yield on CPUs {cpus}, which it shares with latency-critical guests"
+    )]
+    NotWeighed {
+        /// Which.
+        guest: GuestId,
+        /// The cores.
+        cpus: CpuSet,
     },
     /// Pins for another number of threads than there are.
     #[error("{what} has {pins} pins for {threads} threads")]

@@ -5,10 +5,10 @@ use std::mem::discriminant;
 use ostler_check::{Holder, Violation, check};
 use ostler_model::testing::rules;
 use ostler_model::{
-    AgentHealth, AgentState, AgentView, Class, Cpu, CpuId, CpuSet, CpuUsage, Facts, Group, Groups,
-    GuestId, GuestPlan, GuestSource, GuestView, Intent, IrqId, IrqPlan, IrqView, Nanos, NicFacts,
-    NicPlan, NicView, NodeId, PartitionPolicy, Pid, Plan, RunState, Snapshot, ThreadUsage, Tid,
-    Topology, VcpuView, VhostView,
+    AgentHealth, AgentState, AgentView, Capability, Class, Cpu, CpuId, CpuSet, CpuUsage, CpuWeight,
+    Facts, Group, Groups, GuestId, GuestPlan, GuestSource, GuestView, Intent, IrqId, IrqPlan,
+    IrqView, Nanos, NicFacts, NicPlan, NicView, NodeId, PartitionPolicy, Pid, Plan, QueueCount,
+    RunState, SharedCores, Snapshot, ThreadUsage, Tid, Topology, VcpuView, VhostView,
 };
 use proptest::prelude::*;
 
@@ -164,6 +164,7 @@ fn good() -> Case {
                 vhost_cpus: set("3,9"),
                 vhost_pins: Vec::new(),
                 emulator_cpus: set("3,9"),
+                weight: CpuWeight::AsFound,
                 vcpus_active: None,
                 queues: None,
             },
@@ -176,6 +177,7 @@ fn good() -> Case {
                 vhost_cpus: set("5,11"),
                 vhost_pins: [5, 11].map(CpuId).to_vec(),
                 emulator_cpus: set("1-2,7-8"),
+                weight: CpuWeight::Untouched,
                 vcpus_active: Some(4),
                 queues: Some(2),
             },
@@ -471,6 +473,124 @@ fn rejects_suspending_whom_it_must_not() {
         case.intent.partition.policy = PartitionPolicy::Energy;
         be(case).run = RunState::Suspended;
     });
+}
+
+/// The best-effort guest on the cores of the latency-critical one: no other is left.
+fn share(case: &mut Case) {
+    case.intent.partition.policy = PartitionPolicy::Energy;
+    case.plan.groups.vcpu = set("1-4,7-10");
+    case.plan.groups.best_effort = CpuSet::EMPTY;
+    case.plan.groups.idle = CpuSet::EMPTY;
+    let shared = case.plan.groups.vcpu;
+    lc(case).vcpu_cpus = shared;
+    lc(case).emulator_cpus = shared;
+    let be = be(case);
+    be.vcpu_cpus = shared;
+    be.vhost_cpus = shared;
+    be.emulator_cpus = shared;
+    be.weight = CpuWeight::Idle;
+}
+
+#[test]
+fn accepts_a_guest_that_yields_where_it_shares() {
+    let mut case = good();
+    share(&mut case);
+    assert_eq!(case.check(), []);
+    case.intent.partition.best_effort = SharedCores::Weight(7);
+    be(&mut case).weight = CpuWeight::Weight(7);
+    assert_eq!(case.check(), []);
+    case.intent.partition.best_effort = SharedCores::Equal;
+    be(&mut case).weight = CpuWeight::Untouched;
+    assert_eq!(case.check(), []);
+    // And where the host has no weights, there is nothing to ask.
+    case.intent.partition.best_effort = SharedCores::Idle;
+    case.facts.capabilities = vec![Capability {
+        name: "cpu-weight".into(),
+        missing: Some("no cpu controller".into()),
+    }];
+    assert_eq!(case.check(), []);
+}
+
+#[test]
+fn rejects_weights_of_latency_critical_guests() {
+    for weight in [
+        CpuWeight::Idle,
+        CpuWeight::Weight(99),
+        CpuWeight::Weight(200),
+        CpuWeight::AsFound,
+    ] {
+        let weighed = Violation::Weighed {
+            guest: lc0(),
+            class: Class::LatencyCritical,
+            weight,
+        };
+        rejects(&weighed, |case| lc(case).weight = weight);
+        rejects(&weighed, |case| {
+            share(case);
+            lc(case).weight = weight;
+        });
+    }
+}
+
+#[test]
+fn rejects_weights_out_of_bounds() {
+    for weight in [0, 100, 10_001, u32::MAX] {
+        let bounds = Violation::WeightBounds {
+            guest: be0(),
+            weight,
+        };
+        rejects(&bounds, |case| {
+            share(case);
+            case.intent.partition.best_effort = SharedCores::Weight(weight);
+            be(case).weight = CpuWeight::Weight(weight);
+        });
+    }
+}
+
+#[test]
+fn rejects_a_guest_that_yields_where_it_need_not_or_does_not_where_it_must() {
+    let needless = Violation::WeighedNeedlessly { guest: be0() };
+    rejects(&needless, |case| be(case).weight = CpuWeight::Idle);
+    let not = |cpus| Violation::NotWeighed {
+        guest: be0(),
+        cpus: set(cpus),
+    };
+    for weight in [CpuWeight::Untouched, CpuWeight::AsFound] {
+        rejects(&not("1-4,7-10"), |case| {
+            share(case);
+            be(case).weight = weight;
+        });
+    }
+    // A single worker on a single core of theirs is enough.
+    rejects(&not("5"), |case| be(case).vhost_cpus = set("3,5,9"));
+}
+
+#[test]
+fn rejects_weights_that_nobody_asked_for() {
+    let unasked = |weight, expected| Violation::WeighedUnasked {
+        guest: be0(),
+        weight,
+        expected,
+    };
+    rejects(&unasked(CpuWeight::Weight(7), CpuWeight::Idle), |case| {
+        share(case);
+        be(case).weight = CpuWeight::Weight(7);
+    });
+    rejects(&unasked(CpuWeight::AsFound, CpuWeight::Untouched), |case| {
+        case.intent.partition.best_effort = SharedCores::Equal
+    });
+    let queues = QueueCount::One;
+    for policy in [
+        PartitionPolicy::TimeSharing { queues },
+        PartitionPolicy::Static { vcpu: 4, nq: 1 },
+        PartitionPolicy::CoreNap,
+        PartitionPolicy::Demeter { queues },
+    ] {
+        rejects(&unasked(CpuWeight::Idle, CpuWeight::Untouched), |case| {
+            share(case);
+            case.intent.partition.policy = policy;
+        });
+    }
 }
 
 #[test]

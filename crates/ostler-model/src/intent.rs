@@ -44,6 +44,9 @@ pub struct PartitionIntent {
     /// How long a group keeps the cores that its demand asked for at its peak: it grows at once, and shrinks when its demand has been
     /// lower for so long. Zero follows each period's demand both ways, as the paper does (`docs/decisions/0005`).
     pub hold: Nanos,
+    /// How best-effort guests compete on cores that they share with latency-critical ones. The comparison policies don't go by it.
+    #[serde(default)]
+    pub best_effort: SharedCores,
     /// Threshold exploration; `None` keeps the thresholds as they are.
     pub exploration: Option<Exploration>,
 }
@@ -77,6 +80,19 @@ pub enum PartitionPolicy {
         /// Queues of the pNIC and of each vNIC.
         queues: QueueCount,
     },
+}
+
+/// How best-effort guests compete on cores that they share with latency-critical ones (`docs/decisions/0006`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SharedCores {
+    /// They have what the others leave, and are preempted at once.
+    #[default]
+    Idle,
+    /// With this CPU weight, from 1 to below 100, which is what a latency-critical guest has unless someone changed it.
+    Weight(u32),
+    /// As equals, with the weights that they were found with.
+    Equal,
 }
 
 /// A number of queues.
@@ -192,6 +208,7 @@ impl Default for PartitionIntent {
             thresholds: Thresholds::default(),
             margin: 1.1,
             hold: Nanos::from_secs(1),
+            best_effort: SharedCores::default(),
             exploration: Some(Exploration::default()),
         }
     }
@@ -215,6 +232,16 @@ impl Default for ActIntent {
             on_exit: ExitPolicy::Restore,
             foreign: ForeignPolicy::Respect,
         }
+    }
+}
+
+impl PartitionPolicy {
+    /// Whether best-effort guests yield under it: the comparison policies are to be as what they are named after.
+    pub fn weighs(self) -> bool {
+        matches!(
+            self,
+            PartitionPolicy::Performance | PartitionPolicy::Energy | PartitionPolicy::Resource
+        )
     }
 }
 

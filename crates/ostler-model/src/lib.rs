@@ -26,10 +26,10 @@ pub use facts::{Capability, Cpu, Facts, NicFacts, Topology};
 pub use guest::{Class, GuestId};
 pub use intent::{
     ActIntent, ActMode, CoreIntent, ExitPolicy, Exploration, ForeignPolicy, GuestMatch, GuestRule,
-    Intent, PartitionIntent, PartitionPolicy, QueueCount,
+    Intent, PartitionIntent, PartitionPolicy, QueueCount, SharedCores,
 };
 pub use outcome::{Failure, ForeignChange, ForeignHandling, Outcome};
-pub use plan::{Group, Groups, GuestPlan, IrqPlan, NicPlan, Plan, RunState};
+pub use plan::{CpuWeight, Group, Groups, GuestPlan, IrqPlan, NicPlan, Plan, RunState};
 pub use reason::{Alternative, ByThreads, Layer, Reason, Unmeasured};
 pub use snapshot::{
     AgentHealth, AgentState, AgentView, CpuUsage, GuestSource, GuestView, HostCounters, IrqView,

@@ -87,10 +87,55 @@ pub struct GuestPlan {
     pub vhost_pins: Vec<CpuId>,
     /// Where its other threads may run.
     pub emulator_cpus: CpuSet,
+    /// How all its threads together compete for the CPUs that they share with others.
+    #[serde(default)]
+    pub weight: CpuWeight,
     /// How many vCPUs its work should use, asked of its agent; `None` when there is no agent to ask. Best-effort guests aren't asked.
     pub vcpus_active: Option<u32>,
     /// How many queue pairs its vNIC should use, asked of its agent; `None` when there is no agent to ask.
     pub queues: Option<u32>,
+}
+
+/// How a guest's threads, taken as one, compete for CPUs that they share with others: the CPU weight of its cgroup. It says nothing
+/// where nobody else wants the CPU, so a guest of the least weight still has all that others leave (`docs/decisions/0006`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CpuWeight {
+    /// None of the steward's business: nothing is touched.
+    #[default]
+    Untouched,
+    /// As it was found. The cpu controller is kept at hand, so that another weight is one cheap write: turning the controller on moves
+    /// every thread below.
+    AsFound,
+    /// A weight (`cpu.weight`) in [`CpuWeight::MIN`]..=[`CpuWeight::MAX`]: guests that want the same CPU get time in proportion.
+    Weight(u32),
+    /// Least of all (`cpu.idle`): whoever else wakes up takes the CPU at once, whatever its weight, and this guest has what is left.
+    Idle,
+}
+
+impl CpuWeight {
+    /// The least weight that the kernel takes.
+    pub const MIN: u32 = 1;
+    /// The greatest.
+    pub const MAX: u32 = 10_000;
+    /// What a cgroup begins with.
+    pub const DEFAULT: u32 = 100;
+
+    /// Whether it differs from what the guest had by itself.
+    pub fn is_set(self) -> bool {
+        matches!(self, CpuWeight::Weight(_) | CpuWeight::Idle)
+    }
+}
+
+impl fmt::Display for CpuWeight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CpuWeight::Untouched => f.write_str("untouched"),
+            CpuWeight::AsFound => f.write_str("as found"),
+            CpuWeight::Weight(weight) => weight.fmt(f),
+            CpuWeight::Idle => f.write_str("idle"),
+        }
+    }
 }
 
 /// Whether a guest runs.

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Group, GuestId, Nanos, Thresholds};
+use crate::{CpuWeight, Group, GuestId, Nanos, Thresholds};
 
 /// A layer of the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -219,6 +219,13 @@ pub enum Reason {
         /// How many cores it has.
         cores: u32,
     },
+    /// Best-effort guests share cores with latency-critical ones, and yield to them there.
+    Yield {
+        /// How many cores they share.
+        cores: u32,
+        /// What they are given there.
+        weight: CpuWeight,
+    },
     /// A guest's thread lists are old: its threads are confined, but not pinned.
     OldView {
         /// Which guest.
@@ -373,6 +380,17 @@ impl fmt::Display for Reason {
             Reason::BestEffortOn { group, cores } => write!(
                 f,
                 "best-effort guests run on the {cores} cores of the {group} group"
+            ),
+            Reason::Yield {
+                cores,
+                weight: CpuWeight::Idle,
+            } => write!(
+                f,
+                "on {cores} cores that they share with latency-critical guests, best-effort guests have what those leave (cpu.idle)"
+            ),
+            Reason::Yield { cores, weight } => write!(
+                f,
+                "on {cores} cores that they share with latency-critical guests, best-effort guests have a CPU weight of {weight}"
             ),
             Reason::OldView { guest, age } => write!(
                 f,

@@ -13,7 +13,7 @@ use crate::{
     ActIntent, ActMode, AgentHealth, AgentState, AgentView, Class, CoreIntent, Cpu, CpuId, CpuSet,
     CpuUsage, Exploration, Facts, GuestMatch, GuestRule, GuestSource, GuestView, Intent, IrqId,
     IrqView, LatencyView, Nanos, NicFacts, NicView, NodeId, PartitionIntent, PartitionPolicy, Pid,
-    QueueCount, Snapshot, ThreadUsage, Thresholds, Tid, Topology, VcpuView, VhostView,
+    QueueCount, SharedCores, Snapshot, ThreadUsage, Thresholds, Tid, Topology, VcpuView, VhostView,
 };
 
 /// The interval of a generated snapshot that covers any time.
@@ -115,6 +115,15 @@ pub fn policy() -> impl Strategy<Value = PartitionPolicy> {
     ]
 }
 
+/// Any way for best-effort guests to compete on shared cores.
+pub fn shared_cores() -> impl Strategy<Value = SharedCores> {
+    prop_oneof![
+        Just(SharedCores::Idle),
+        Just(SharedCores::Equal),
+        (1..100_u32).prop_map(SharedCores::Weight),
+    ]
+}
+
 /// Any intent for this host. Guests are classified by their names: `lc*`, `be*`, and others are unmanaged.
 pub fn intent(facts: &Facts) -> impl Strategy<Value = Intent> + use<> {
     let cpus: Vec<CpuId> = facts.topology.cpus.iter().map(|cpu| cpu.id).collect();
@@ -129,13 +138,15 @@ pub fn intent(facts: &Facts) -> impl Strategy<Value = Intent> + use<> {
         1.0..1.5_f64,
         0..4_u64,
         option::of(1..4_u32),
+        shared_cores(),
     )
         .prop_map(
-            |(policy, (vcpu, nq), margin, hold, samples)| PartitionIntent {
+            |(policy, (vcpu, nq), margin, hold, samples, best_effort)| PartitionIntent {
                 policy,
                 thresholds: Thresholds { vcpu, nq },
                 margin,
                 hold: Nanos::from_millis(hold * 100),
+                best_effort,
                 exploration: samples.map(|samples| Exploration {
                     samples,
                     ..Exploration::default()

@@ -2,7 +2,10 @@
 
 use ostler_check::check;
 use ostler_model::testing::{World, world};
-use ostler_model::{Nanos, Plan, Reason, Snapshot, State};
+use ostler_model::{
+    Class, CpuSet, CpuWeight, GuestPlan, Nanos, PartitionPolicy, Plan, Reason, RunState,
+    SharedCores, Snapshot, State,
+};
 use ostler_policy::{Decision, decide};
 use proptest::prelude::*;
 
@@ -29,6 +32,29 @@ fn step(world: &World, snapshot: &Snapshot, state: &State) -> Decision {
         snapshot.at,
         &mut none,
     )
+}
+
+/// Every CPU that a guest of this class may run on.
+fn cpus_of(plan: &Plan, class: Class) -> CpuSet {
+    plan.guests
+        .iter()
+        .filter(|given| given.class == class)
+        .fold(CpuSet::EMPTY, |all, given| all.union(&cpus(given)))
+}
+
+fn cpus(given: &GuestPlan) -> CpuSet {
+    given
+        .vcpu_cpus
+        .union(&given.vhost_cpus)
+        .union(&given.emulator_cpus)
+}
+
+fn wanted(shared: SharedCores) -> CpuWeight {
+    match shared {
+        SharedCores::Idle => CpuWeight::Idle,
+        SharedCores::Weight(weight) => CpuWeight::Weight(weight),
+        SharedCores::Equal => CpuWeight::Untouched,
+    }
 }
 
 proptest! {
@@ -75,5 +101,45 @@ proptest! {
         prop_assert_eq!(decision.plan.groups, decisions.last().unwrap().plan.groups);
         let said = decision.reasons.iter().any(|reason| matches!(reason, Reason::Unmeasured(_)));
         prop_assert!(said || decision.plan.guests.is_empty());
+    }
+
+    /// A latency-critical guest is never weighed; a best-effort one is exactly while it runs on cores of theirs, and goes back to what it
+    /// had in the period in which it doesn't.
+    #[test]
+    fn best_effort_guests_yield_exactly_where_they_share(world in world(4)) {
+        let policy = world.intent.partition.policy;
+        let compared = !matches!(policy, PartitionPolicy::Performance | PartitionPolicy::Energy | PartitionPolicy::Resource);
+        for decision in run(&world) {
+            let critical = cpus_of(&decision.plan, Class::LatencyCritical);
+            let weight = wanted(world.intent.partition.best_effort);
+            let mut sharing = false;
+            for given in &decision.plan.guests {
+                if given.class != Class::BestEffort || compared || weight == CpuWeight::Untouched {
+                    prop_assert_eq!(given.weight, CpuWeight::Untouched, "{:?}", given);
+                    continue;
+                }
+                let shares = given.run == RunState::Running && !cpus(given).is_disjoint(&critical);
+                sharing |= shares;
+                prop_assert_eq!(given.weight == weight, shares, "{:?}", given);
+                prop_assert!(shares || !given.weight.is_set(), "{:?}", given);
+            }
+            let said = decision.reasons.iter().any(|reason| matches!(reason, Reason::Yield { weight: said, .. } if *said == weight));
+            prop_assert_eq!(said, sharing, "{:?}", decision.reasons);
+        }
+    }
+
+    /// What best-effort guests are to weigh moves no core, no thread and no queue; nor does it change what is remembered.
+    #[test]
+    fn weights_change_nothing_else(world in world(3), equal in any::<bool>()) {
+        let mut other = world.clone();
+        other.intent.partition.best_effort = if equal { SharedCores::Equal } else { SharedCores::Weight(1) };
+        for (one, two) in run(&world).into_iter().zip(run(&other)) {
+            let mut plan = two.plan.clone();
+            for (given, same) in plan.guests.iter_mut().zip(&one.plan.guests) {
+                given.weight = same.weight;
+            }
+            prop_assert_eq!(plan, one.plan);
+            prop_assert_eq!(two.state.partition, one.state.partition);
+        }
     }
 }

@@ -4,9 +4,9 @@ mod support;
 
 use ostler_check::check;
 use ostler_model::{
-    ActMode, AgentHealth, ByThreads, CpuId, CpuSet, Facts, Group, GuestView, Intent, LatencyView,
-    Nanos, PartitionPolicy, Plan, QueueCount, Reason, RunState, Snapshot, State, Thresholds,
-    Unmeasured,
+    ActMode, AgentHealth, ByThreads, Capability, CpuId, CpuSet, CpuWeight, Facts, Group, GuestView,
+    Intent, LatencyView, Nanos, PartitionPolicy, Plan, QueueCount, Reason, RunState, SharedCores,
+    Snapshot, State, Thresholds, Unmeasured,
 };
 use ostler_policy::Decision;
 use support::{PERIOD, busy, decide_now, facts, guest, intent, nanos, set, snapshot};
@@ -226,6 +226,71 @@ fn best_effort_guests_go_where_the_mode_says() {
 }
 
 #[test]
+fn best_effort_guests_yield_only_while_they_share() {
+    let facts = facts(8);
+    let guests = [guest("be0", 2, 1), guest("be1", 1, 0), guest("lc0", 4, 2)];
+    let weights = |intent: &Intent, facts: &Facts, guests: &[GuestView], vcpu| {
+        let (_, decision) = settle(facts, intent, guests, vcpu, 1.3);
+        let of = |name: &str| decision.plan.guest(&name.into()).map(|plan| plan.weight);
+        let yields = has(&decision, |r| matches!(r, Reason::Yield { .. }));
+        let refused = has(
+            &decision,
+            |r| matches!(r, Reason::TurnedDown { alternative, .. } if alternative.what.contains("yield")),
+        );
+        assert_eq!(of("lc0").unwrap_or_default(), CpuWeight::Untouched);
+        assert_eq!(of("be0"), of("be1"));
+        (of("be0").unwrap(), yields, refused)
+    };
+    let mut energy = intent(PartitionPolicy::Energy);
+    // Idle cores are there, then they aren't.
+    assert_eq!(
+        weights(&energy, &facts, &guests, 1.0),
+        (CpuWeight::AsFound, false, false)
+    );
+    assert_eq!(
+        weights(&energy, &facts, &guests, 4.0),
+        (CpuWeight::Idle, true, false)
+    );
+    let performance = intent(PartitionPolicy::Performance);
+    assert_eq!(
+        weights(&performance, &facts, &guests, 1.0),
+        (CpuWeight::Idle, true, false)
+    );
+    let resource = intent(PartitionPolicy::Resource);
+    assert_eq!(
+        weights(&resource, &facts, &guests, 4.0),
+        (CpuWeight::AsFound, false, false),
+        "suspended"
+    );
+    // With nobody to yield to, nothing is touched.
+    assert_eq!(
+        weights(&performance, &facts, &guests[..2], 0.0),
+        (CpuWeight::Untouched, false, false)
+    );
+    energy.partition.best_effort = SharedCores::Weight(20);
+    assert_eq!(
+        weights(&energy, &facts, &guests, 4.0),
+        (CpuWeight::Weight(20), true, false)
+    );
+    energy.partition.best_effort = SharedCores::Equal;
+    assert_eq!(
+        weights(&energy, &facts, &guests, 4.0),
+        (CpuWeight::Untouched, false, true)
+    );
+    // A host that can't is asked for nothing, and told why.
+    energy.partition.best_effort = SharedCores::Idle;
+    let mut without = facts.clone();
+    without.capabilities = vec![Capability {
+        name: "cpu-weight".into(),
+        missing: Some("no cpu controller".into()),
+    }];
+    assert_eq!(
+        weights(&energy, &without, &guests, 4.0),
+        (CpuWeight::Untouched, false, true)
+    );
+}
+
+#[test]
 fn the_first_decision_splits_evenly_and_suspends_nobody() {
     let (facts, intent) = (facts(8), intent(PartitionPolicy::Resource));
     let mut first = snapshot(&facts, vec![guest("be0", 2, 1), guest("lc0", 4, 2)]);
@@ -365,6 +430,7 @@ fn baselines_are_what_they_are_called() {
         assert_eq!(lc(&plan).vcpus_active, Some(6));
         assert!(lc(&plan).vcpu_pins.is_empty() && lc(&plan).vhost_pins.is_empty());
         assert_eq!(be(&plan).vcpu_cpus, set("0-11"));
+        assert_eq!(be(&plan).weight, CpuWeight::Untouched, "as equals");
         assert!(plan.nics[0].rps.iter().all(CpuSet::is_empty));
     }
 

@@ -6,9 +6,9 @@ pub mod run;
 
 use kernel::{CPUS, Kernel, State};
 use ostler_model::{
-    Class, Cpu, CpuId, CpuSet, Facts, GuestId, GuestPlan, GuestSource, GuestView, IrqId, IrqPlan,
-    NicFacts, NicPlan, NodeId, Pid, Plan, RunState, Snapshot, ThreadUsage, Tid, Topology, VcpuView,
-    VhostView,
+    Class, Cpu, CpuId, CpuSet, CpuWeight, Facts, GuestId, GuestPlan, GuestSource, GuestView, IrqId,
+    IrqPlan, NicFacts, NicPlan, NodeId, Pid, Plan, RunState, Snapshot, ThreadUsage, Tid, Topology,
+    VcpuView, VhostView,
 };
 
 /// How a guest is found.
@@ -349,6 +349,7 @@ impl World {
                 vcpu_cpus,
                 vhost_cpus,
                 emulator_cpus: dice.cpus(self.cpus),
+                weight: CpuWeight::Untouched,
                 vcpus_active: None,
                 queues: None,
             });

@@ -6,7 +6,7 @@ use toml::de::DeValue;
 
 use super::error::Problem;
 use super::section::nearest;
-use crate::{Bytes, CpuSet, Nanos};
+use crate::{Bytes, CpuSet, CpuWeight, Nanos, SharedCores};
 
 /// A value's type, for messages.
 pub(super) fn kind(value: &DeValue<'_>) -> &'static str {
@@ -367,6 +367,32 @@ pub(super) fn choice<T: Copy>(
             format!("is `{}`, which is not known", text.escape_debug()),
             remedy,
         ))
+    }
+}
+
+/// One of a few words, or a CPU weight below that of others.
+pub(super) fn weight_or(
+    choices: &'static [(&'static str, SharedCores)],
+) -> impl Fn(&DeValue<'_>) -> Result<SharedCores, Problem> {
+    move |value| match value {
+        DeValue::Integer(shown) => {
+            let bounds = CpuWeight::MIN..CpuWeight::DEFAULT;
+            let (least, most) = (bounds.start, bounds.end - 1);
+            integer(value)
+                .and_then(|n| u32::try_from(n).ok())
+                .filter(|n| bounds.contains(n))
+                .map(SharedCores::Weight)
+                .ok_or_else(|| {
+                    Problem::new(
+                        format!("is {shown}, outside {least} to {most}"),
+                        format!(
+                            "write a weight below the {} of other guests, from {least} to {most}, or one of the words \"idle\" and \"equal\"",
+                            CpuWeight::DEFAULT
+                        ),
+                    )
+                })
+        }
+        _ => choice(choices)(value),
     }
 }
 

@@ -8,7 +8,7 @@ use super::Config;
 use super::read::{write_duration, write_size};
 use crate::{
     ActMode, Class, ExitPolicy, ForeignPolicy, GuestMatch, GuestRule, PartitionIntent,
-    PartitionPolicy, QueueCount,
+    PartitionPolicy, QueueCount, SharedCores,
 };
 
 /// Writes a configuration as TOML, every key spelt out. What it writes reads as the same configuration.
@@ -129,6 +129,13 @@ fn partition(out: &mut Lines, partition: &PartitionIntent) {
     );
     out.number("margin", partition.margin);
     out.text("hold", &write_duration(partition.hold));
+    if partition.policy.weighs() {
+        match partition.best_effort {
+            SharedCores::Idle => out.text("best_effort", "idle"),
+            SharedCores::Equal => out.text("best_effort", "equal"),
+            SharedCores::Weight(weight) => out.bare("best_effort", weight),
+        }
+    }
     out.section("[partition.exploration]");
     out.bare("enabled", partition.exploration.is_some());
     if let Some(exploration) = partition.exploration {

@@ -11,7 +11,8 @@ use super::{Config, ConfigErrors, TEXT_BYTES_MAX};
 use super::{read, rules};
 use crate::{
     ActIntent, ActMode, Bytes, Class, CoreIntent, CpuSet, ExitPolicy, Exploration, Facts,
-    ForeignPolicy, Intent, Nanos, PartitionIntent, PartitionPolicy, QueueCount, Thresholds,
+    ForeignPolicy, Intent, Nanos, PartitionIntent, PartitionPolicy, QueueCount, SharedCores,
+    Thresholds,
 };
 
 const MODES: &[(&str, ActMode)] = &[("observe", ActMode::Observe), ("act", ActMode::Act)];
@@ -53,6 +54,9 @@ const POLICIES: &[(&str, PolicyName)] = &[
 ];
 
 const QUEUES: &[(&str, QueueCount)] = &[("one", QueueCount::One), ("max", QueueCount::Max)];
+
+const SHARED: &[(&str, SharedCores)] =
+    &[("idle", SharedCores::Idle), ("equal", SharedCores::Equal)];
 
 pub(super) fn parse(text: &str, file: &str, facts: Option<&Facts>) -> Result<Config, ConfigErrors> {
     let mut errors = Errors::new(file, text);
@@ -264,6 +268,18 @@ fn read_partition(
         read::duration(Nanos::ZERO..=Nanos::from_secs(60), "1s"),
     );
 
+    let best_effort = section.get(errors, "best_effort", read::weight_or(SHARED));
+    // A policy that can't be read was reported; it may be one that takes this.
+    if best_effort.is_some() && !policy.weighs() {
+        errors.at(
+            section.key_span("best_effort"),
+            Problem::new(
+                "`best_effort` is a parameter of the policies \"energy\", \"performance\" and \"resource\", not of this one",
+                "take `best_effort` out, or set policy to one of these",
+            ),
+        );
+    }
+
     let usual = Exploration::default();
     let mut explore = section.section(errors, "exploration", "[partition.exploration]");
     let enabled = value(explore.get(errors, "enabled", read::boolean), true);
@@ -296,6 +312,7 @@ fn read_partition(
         },
         margin: value(margin, default.margin),
         hold: value(hold, default.hold),
+        best_effort: value(best_effort, default.best_effort),
         exploration: enabled.then_some(exploration),
     }
 }

@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     ActIntent, ActMode, Bytes, Class, CoreIntent, Cpu, CpuId, CpuSet, ExitPolicy, Exploration,
     ForeignPolicy, GuestMatch, GuestRule, Nanos, NicFacts, NodeId, PartitionIntent,
-    PartitionPolicy, QueueCount, Thresholds, Topology,
+    PartitionPolicy, QueueCount, SharedCores, Thresholds, Topology,
 };
 
 const EXAMPLE: &str = include_str!("../../../../docs/ostler.toml");
@@ -30,6 +30,14 @@ fn policy() -> impl Strategy<Value = PartitionPolicy> {
         queues().prop_map(|queues| PartitionPolicy::TimeSharing { queues }),
         queues().prop_map(|queues| PartitionPolicy::Demeter { queues }),
         (1..4_u32, 1..4_u32).prop_map(|(vcpu, nq)| PartitionPolicy::Static { vcpu, nq }),
+    ]
+}
+
+fn shared() -> impl Strategy<Value = SharedCores> {
+    prop_oneof![
+        Just(SharedCores::Idle),
+        Just(SharedCores::Equal),
+        (1..100_u32).prop_map(SharedCores::Weight),
     ]
 }
 
@@ -59,13 +67,20 @@ fn partition() -> impl Strategy<Value = PartitionIntent> {
         1.0..=10.0,
         nanos(0, 60_000_000_000),
         option::of(exploration),
+        shared(),
     )
         .prop_map(
-            |(policy, thresholds, margin, hold, exploration)| PartitionIntent {
+            |(policy, thresholds, margin, hold, exploration, shared)| PartitionIntent {
                 policy,
                 thresholds,
                 margin,
                 hold,
+                // The others don't take it.
+                best_effort: if policy.weighs() {
+                    shared
+                } else {
+                    SharedCores::default()
+                },
                 exploration,
             },
         )
@@ -365,6 +380,30 @@ fn each_mistake_is_refused_at_its_place() {
             "not a finite number",
         ),
         ("[partition]\nmargin = 0.9", 2, 10, "outside 1 to 10"),
+        (
+            "[partition]\nbest_effort = 100",
+            2,
+            15,
+            "is 100, outside 1 to 99",
+        ),
+        (
+            "[partition]\nbest_effort = 0",
+            2,
+            15,
+            "is 0, outside 1 to 99",
+        ),
+        (
+            "[partition]\nbest_effort = \"idel\"",
+            2,
+            15,
+            "is `idel`, which is not known",
+        ),
+        (
+            "[partition]\npolicy = \"corenap\"\nbest_effort = \"idle\"",
+            3,
+            1,
+            "is a parameter of the policies \"energy\"",
+        ),
         (
             "[partition.exploration]\nsamples = 0",
             2,

@@ -9,11 +9,12 @@
 //! - **Pins**: vCPUs are pinned one to a core when there is one latency-critical guest and its vCPUs in use fit. With several, a pin would
 //!   take a core from a neighbour that could use it; with too many vCPUs, two would be tied to one core while another idles.
 //! - **Best-effort**: all threads on the best-effort group, where there is one. Otherwise (modes P and E) on idle cores, and where none is
-//!   idle, on the vCPU group: they are suspended only by policies that promise cores to them when there are any (R, Demeter-like).
+//!   idle, on the vCPU group, where they yield ([`super::weights`]): they are suspended only by policies that promise cores to them when
+//!   there are any (R, Demeter-like).
 
 use ostler_model::{
-    AgentHealth, AgentState, Alternative, Class, CpuId, CpuSet, Groups, GuestId, GuestPlan,
-    GuestView, Layer, QueueCount, Reason, RunState,
+    AgentHealth, AgentState, Alternative, Class, CpuId, CpuSet, CpuWeight, Groups, GuestId,
+    GuestPlan, GuestView, Layer, QueueCount, Reason, RunState,
 };
 
 use super::Queues;
@@ -85,6 +86,7 @@ pub fn plan(seen: &Seen<'_>, terms: &Terms<'_>, reasons: &mut Vec<Reason>) -> Ve
                 vhost_cpus: set,
                 vhost_pins: Vec::new(),
                 emulator_cpus: set,
+                weight: CpuWeight::Untouched,
                 vcpus_active: None,
                 queues: None,
             });
@@ -185,6 +187,7 @@ fn latency_critical(
         vhost_cpus,
         vhost_pins,
         emulator_cpus: terms.groups.vcpu,
+        weight: CpuWeight::Untouched,
         vcpus_active,
         queues,
     }

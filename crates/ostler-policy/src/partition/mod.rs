@@ -44,6 +44,7 @@
 //!   both are needed, they share it.
 //! - With one group alone, P gives it all cores when it is that of the vCPUs. Queues alone follow E in every mode, and leave a
 //!   core to best-effort guests, whose traffic they carry.
+//! - Best-effort guests that share cores with latency-critical ones yield to them there ([`weights`]).
 //! - Demand is held: a group grows at once, and gives cores up when its demand has been lower for a while ([`peaks`]). P, which always
 //!   gives all, divides by averages ([`average`], [`allocate::steady_performance`]).
 //! - When nothing could be measured (the first snapshot, or one too old), the cores stay as they were; when there is no before,
@@ -63,6 +64,7 @@ pub mod guests;
 mod memory;
 pub mod nics;
 mod peaks;
+pub mod weights;
 
 use ostler_model::{
     Average, Group, Groups, GuestPlan, Nanos, NicPlan, NodeId, PartitionPolicy, PartitionState,
@@ -211,8 +213,10 @@ pub fn decide(
             && (measured || previous.is_some()),
         confine: division.confine,
     };
+    let mut guests = guests::plan(seen, &terms, reasons);
+    weights::give(seen, &mut guests, reasons);
     Partition {
-        guests: guests::plan(seen, &terms, reasons),
+        guests,
         nics: nics::plan(
             seen,
             &present,

@@ -1,0 +1,81 @@
+//! What best-effort guests weigh on cores that they share with latency-critical ones.
+//!
+//! **The idea.** P gives all cores away, and so does E when demand asks for them: best-effort guests then run on the vCPU group. With
+//! equal weights, a latency-critical vCPU that wakes up there waits for the slice of whoever runs, milliseconds. So a best-effort
+//! guest is given less there: the least there is (`cpu.idle`), or the weight that the operator chose (`docs/decisions/0006`). Elsewhere it has the
+//! weight that it was found with, and latency-critical guests are never touched.
+//!
+//! Whether a guest shares is read off the finished plans, and not off the groups: whatever placed two guests on one core, it holds. It
+//! is a function of the plans alone, so it is as stable as they are.
+
+use ostler_model::{
+    Alternative, Class, CpuSet, CpuWeight, GuestPlan, Layer, Reason, RunState, SharedCores,
+};
+
+use crate::Seen;
+
+/// The capability without which no weight can be set.
+const CAPABILITY: &str = "cpu-weight";
+
+/// Gives best-effort guests their weights.
+pub fn give(seen: &Seen<'_>, guests: &mut [GuestPlan], reasons: &mut Vec<Reason>) {
+    let intent = &seen.intent.partition;
+    if !intent.policy.weighs() || seen.roster.latency_critical_count() == 0 {
+        return;
+    }
+    let critical = guests
+        .iter()
+        .filter(|plan| plan.class == Class::LatencyCritical)
+        .fold(CpuSet::EMPTY, |all, plan| all.union(&everywhere(plan)));
+    let weight = match (intent.best_effort, lacking(seen)) {
+        (SharedCores::Equal, _) => Err("the configuration has them compete as equals"),
+        (_, true) => Err("this host's cgroups have no CPU weights"),
+        (SharedCores::Idle, _) => Ok(CpuWeight::Idle),
+        (SharedCores::Weight(weight), _) => Ok(CpuWeight::Weight(weight)),
+    };
+    let mut shared = CpuSet::EMPTY;
+    for plan in guests {
+        if plan.class != Class::BestEffort {
+            continue;
+        }
+        let mut given = weight.map(|_| CpuWeight::AsFound);
+        if plan.run == RunState::Running {
+            let meeting = everywhere(plan).intersection(&critical);
+            if !meeting.is_empty() {
+                shared = shared.union(&meeting);
+                given = weight;
+            }
+        }
+        plan.weight = given.unwrap_or_default();
+    }
+    if shared.is_empty() {
+        return;
+    }
+    reasons.push(match weight {
+        Ok(weight) => Reason::Yield {
+            cores: shared.len(),
+            weight,
+        },
+        Err(why) => Reason::TurnedDown {
+            layer: Layer::Partition,
+            alternative: Alternative {
+                what: "best-effort guests that yield on shared cores".into(),
+                why: why.into(),
+            },
+        },
+    });
+}
+
+/// Every CPU that any thread of a guest may run on.
+fn everywhere(plan: &GuestPlan) -> CpuSet {
+    plan.vcpu_cpus
+        .union(&plan.vhost_cpus)
+        .union(&plan.emulator_cpus)
+}
+
+fn lacking(seen: &Seen<'_>) -> bool {
+    seen.facts
+        .capabilities
+        .iter()
+        .any(|capability| capability.name == CAPABILITY && capability.missing.is_some())
+}
