@@ -202,6 +202,9 @@ impl Actuator {
         }
         self.settled &= !std::mem::take(&mut self.reopened);
         outcome.failures.extend(self.guests.fallen_back());
+        if guests_changed {
+            outcome.failures.extend(self.guests.weighed_in_vain());
+        }
         self.release(plan, &mut outcome)?;
         self.ask_agents(plan)?;
         let wanted = u32::try_from(self.wanted.len()).unwrap_or(u32::MAX);

@@ -27,6 +27,17 @@ pub(crate) fn explain(target: &Target, error: &io::Error) -> String {
         (Some(libc::EBUSY | libc::ENOTEMPTY), Target::Dir { .. }) => {
             "tasks or cgroups of others are in it; it can be removed once they are gone"
         }
+        (Some(libc::EINVAL), Target::Subtree { .. }) => {
+            "the kernel groups real-time tasks too (CONFIG_RT_GROUP_SCHED), and some are outside the root cgroup: it turns the cpu \
+             controller on only when all are in it"
+        }
+        (Some(libc::ENOENT), Target::Weight { .. } | Target::Idle { .. }) => {
+            "the cgroup has none: its parent doesn't hand the cpu controller down, or the kernel is older than 5.15 and has no \
+             cpu.idle (choose a weight instead: [partition] best_effort)"
+        }
+        (Some(libc::EINVAL), Target::Weight { .. }) => {
+            "the cgroup is idle (cpu.idle), which takes no weight and is less than any"
+        }
         (Some(libc::ENOENT), Target::Cpus { .. }) => {
             "the cgroup has no cpuset: its parent doesn't hand the controller down"
         }

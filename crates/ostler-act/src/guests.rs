@@ -9,7 +9,7 @@ use ostler_model::{
 
 use crate::layout::{Layout, Placement, survey};
 use crate::settings::{Setting, of_guest};
-use crate::target::{started, strip_children};
+use crate::target::{is_within, parent, started, strip_children};
 use crate::{Host, Target, Value};
 
 /// A guest whose threads look out of place is looked at again at the most once in so many periods: an administrator may have
@@ -22,6 +22,8 @@ pub(crate) struct Guests {
     known: BTreeMap<GuestId, Known>,
     /// Guests newly placed by affinity, still to be told of.
     fallen_back: Vec<(GuestId, String)>,
+    /// Guests told of because their weight counts for nothing against a latency-critical guest.
+    in_vain: BTreeSet<GuestId>,
 }
 
 #[derive(Debug)]
@@ -163,6 +165,42 @@ impl Guests {
                 "{why}. Until it is started anew, each thread's own affinity is set instead"
             ),
         })
+    }
+
+    /// Tells, once for each, of guests that are weighed in vain. A weight counts among the children of one cgroup: a latency-critical
+    /// guest elsewhere in the tree competes with that cgroup as a whole, and not with the guest.
+    pub(crate) fn weighed_in_vain(&mut self) -> Vec<Failure> {
+        self.in_vain.retain(|guest| self.known.contains_key(guest));
+        let mut told = Vec::new();
+        for (guest, known) in &self.known {
+            let Some(cgroup) = &known.layout.weighed else {
+                continue;
+            };
+            let among = parent(cgroup).unwrap_or("/");
+            let elsewhere = self.known.iter().find_map(|(other, critical)| {
+                let place = critical.layout.home()?;
+                (critical.plan.class == Class::LatencyCritical && !is_within(place, among))
+                    .then_some((other, place))
+            });
+            if let Some((other, place)) = elsewhere.filter(|_| known.plan.weight.is_set())
+                && !self.in_vain.contains(guest)
+            {
+                told.push((
+                    guest.clone(),
+                    Failure {
+                        target: format!("CPU weight of guest {guest} against guest {other}"),
+                        value: known.plan.weight.to_string(),
+                        error: format!(
+                            "it is set on {cgroup} and counts among the cgroups in {among}, where {place} is not: start both guests in \
+                             one slice"
+                        ),
+                    },
+                ));
+            }
+        }
+        self.in_vain
+            .extend(told.iter().map(|(guest, _)| guest.clone()));
+        told.into_iter().map(|(_, failure)| failure).collect()
     }
 
     /// Whether a guest's threads are placed by cgroups.

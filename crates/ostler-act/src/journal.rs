@@ -14,7 +14,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ostler_model::CpuSet;
+use ostler_model::{CpuSet, CpuWeight};
 use rusqlite::{Connection, OptionalExtension, params};
 use serde::de::DeserializeOwned;
 
@@ -100,7 +100,11 @@ impl Row {
     /// The value to go back to. In a cgroup that wasn't there when the row was written, that is what a new one begins with.
     pub(crate) fn before(&self) -> Value {
         match (&self.target, &self.original) {
-            (Target::Subtree { .. } | Target::Freeze { .. }, Value::Absent) => Value::Flag(false),
+            (
+                Target::Subtree { .. } | Target::Freeze { .. } | Target::Idle { .. },
+                Value::Absent,
+            ) => Value::Flag(false),
+            (Target::Weight { .. }, Value::Absent) => Value::Weight(CpuWeight::DEFAULT),
             (Target::Cpus { .. }, Value::Absent) => Value::Cpus(CpuSet::EMPTY),
             (_, original) => original.clone(),
         }

@@ -23,15 +23,30 @@ use crate::{Host, Root};
 /// The cgroup under which guests are put that shared one.
 pub(crate) const HOME: &str = "/ostler";
 
+/// What libvirt calls the cgroup that it makes within a guest's scope.
+const NESTED: &str = "/libvirt";
+
 /// Where a guest's threads are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The cgroup that holds the process and no other guest: where it is frozen. `None` when there is none.
     pub domain: Option<String>,
+    /// The cgroup whose weight is the guest's against others: `domain`, or the scope around it that holds nothing else.
+    pub weighed: Option<String>,
     /// The cgroup that the process was found in, when `domain` is one that we make for it.
     pub moved_from: Option<String>,
     /// How its threads are placed.
     pub placement: Placement,
+}
+
+impl Layout {
+    /// The cgroup that a guest which is not to be frozen is in, once it is placed: without cpusets it is not moved.
+    pub(crate) fn home(&self) -> Option<&str> {
+        match (&self.placement, &self.moved_from) {
+            (Placement::Affinity { .. }, Some(from)) => Some(from),
+            _ => self.domain.as_deref(),
+        }
+    }
 }
 
 /// How a guest's threads are placed.
@@ -64,6 +79,7 @@ pub fn survey(host: &dyn Host, guest: &GuestView, came_from: Option<String>) -> 
     let Some(path) = guest.cgroup.clone().or_else(read) else {
         return Layout {
             domain: None,
+            weighed: None,
             moved_from: None,
             placement: Placement::Affinity {
                 why: "its process is in no cgroup v2 tree".into(),
@@ -84,6 +100,7 @@ pub fn survey(host: &dyn Host, guest: &GuestView, came_from: Option<String>) -> 
     let ours = join(HOME, &sanitised(&guest.id));
     if path == ours {
         return Layout {
+            weighed: Some(path.clone()),
             domain: Some(path),
             // Without a word from the journal, it was started there by someone; then it is not ours to move away.
             moved_from: came_from,
@@ -93,6 +110,7 @@ pub fn survey(host: &dyn Host, guest: &GuestView, came_from: Option<String>) -> 
     let (domain, children) = climb(host, &path);
     if let Some(libvirt) = libvirt(&domain, &children) {
         return Layout {
+            weighed: Some(whole(host, &domain)),
             domain: Some(domain),
             moved_from: None,
             placement: match placement {
@@ -103,12 +121,14 @@ pub fn survey(host: &dyn Host, guest: &GuestView, came_from: Option<String>) -> 
     }
     if has_to_itself(host, guest.pid, &domain, &children) {
         return Layout {
+            weighed: Some(domain.clone()),
             domain: Some(domain),
             moved_from: None,
             placement,
         };
     }
     Layout {
+        weighed: Some(ours.clone()),
         domain: Some(ours),
         moved_from: Some(path),
         placement,
@@ -129,6 +149,19 @@ fn climb(host: &dyn Host, path: &str) -> (String, Vec<String>) {
         at.to_owned(),
         host.dirs(Root::Cgroup, at).unwrap_or_default(),
     )
+}
+
+/// Where systemd is, libvirt's tree is in a cgroup of its own within the guest's scope, with nothing beside it. A weight counts
+/// against the neighbours, so it belongs on the scope.
+fn whole(host: &dyn Host, domain: &str) -> String {
+    let scope = parent(domain).filter(|up| *up != "/" && domain.ends_with(NESTED));
+    let alone = |up: &str| {
+        let procs = host.read(Root::Cgroup, &join(up, "cgroup.procs"));
+        host.dirs(Root::Cgroup, up)
+            .is_ok_and(|children| children.len() == 1)
+            && procs.is_ok_and(|procs| procs.trim().is_empty())
+    };
+    scope.filter(|up| alone(up)).unwrap_or(domain).to_owned()
 }
 
 /// libvirt's children, told by their names: `emulator`, `vcpuN`, `iothreadN`.

@@ -3,6 +3,7 @@
 //! - a guest that is to be suspended stops before its cores are given away, and one that is to run again is thawed last;
 //! - a cgroup is there, with its controller and its CPUs, before a thread enters it;
 //! - a group of cores lets go before another takes them, so that two groups never hold the same core;
+//! - a guest that is to yield does so before it comes to the cores where it has to, and until it has left them;
 //! - a NIC's interrupts are where they should be before packets are spread over more queues.
 //!
 //! No cpuset is ever empty, and no thread ever without a core: sets are replaced whole, in one write each, never emptied
@@ -27,6 +28,9 @@ pub(crate) fn key(target: &Target, value: &Value, from: Option<&Value>) -> (u8, 
         Target::Dir { cgroup } => (1, depth(cgroup) * 2),
         Target::Subtree { cgroup, .. } => (1, depth(cgroup) * 2 + 1),
         Target::Process { .. } => (2, 0),
+        // An idle cgroup takes no weight.
+        Target::Weight { .. } => (2, 2),
+        Target::Idle { .. } => (2, 3),
         Target::Cpus { cgroup } => (if grows { 4 } else { 3 }, depth(cgroup)),
         Target::Thread { .. } => (5, 0),
         Target::Affinity { .. } => (6, usize::from(grows)),
@@ -47,7 +51,8 @@ pub(crate) fn undo_key(target: &Target) -> (u8, usize) {
         Target::Process { .. } => (3, 0),
         Target::Rss { .. } => (4, 0),
         Target::Irq { .. } | Target::Rps { .. } | Target::Xps { .. } => (5, 0),
-        Target::Cpus { .. } => (6, 0),
+        Target::Cpus { .. } | Target::Idle { .. } => (6, 0),
+        Target::Weight { .. } => (6, 1),
         Target::Subtree { cgroup, .. } => (7, deepest_first(cgroup)),
         Target::Dir { cgroup } => (8, deepest_first(cgroup)),
     }

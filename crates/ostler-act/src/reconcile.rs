@@ -9,6 +9,7 @@ use crate::actuator::{Actuator, Owned, Wanted};
 use crate::explain::explain;
 use crate::journal::{JournalError, Row};
 use crate::order;
+use crate::settings::CPUSET;
 use crate::target::{is_within, started, strip_children};
 use crate::{Target, Value};
 
@@ -129,7 +130,6 @@ impl Actuator {
                 self.own(row, Some(ours), true);
             }
             Err(error) => {
-                let guest = guest.filter(|_| placing(&row.target));
                 // Threads and whole guests end while they are being placed; the next snapshot won't have them.
                 let gone = match (row.target.task(), &guest) {
                     (Some((pid, tid)), _) => started(&*self.host, pid, tid) != row.identity,
@@ -140,7 +140,9 @@ impl Actuator {
                     return;
                 }
                 self.fail(&row.target, &row.ours, &error, outcome);
-                if let Some(guest) = guest.filter(|guest| self.guests.by_cgroup(guest)) {
+                if let Some(guest) =
+                    guest.filter(|guest| placing(&row.target) && self.guests.by_cgroup(guest))
+                {
                     unplaceable.insert(guest, explain(&row.target, &error));
                 }
             }
@@ -340,12 +342,12 @@ fn thread_home(from: &Value, want: &Value) -> Value {
 
 /// Whether a guest's threads can't be placed by cgroups without this.
 fn placing(target: &Target) -> bool {
-    matches!(
-        target,
+    match target {
+        Target::Subtree { controller, .. } => controller == CPUSET,
         Target::Dir { .. }
-            | Target::Subtree { .. }
-            | Target::Process { .. }
-            | Target::Cpus { .. }
-            | Target::Thread { .. }
-    )
+        | Target::Process { .. }
+        | Target::Cpus { .. }
+        | Target::Thread { .. } => true,
+        _ => false,
+    }
 }

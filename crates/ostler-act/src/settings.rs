@@ -19,20 +19,29 @@
 //! its own cpuset, which the kernel cuts down to its group's. (Not an empty list, which would mean the same: older kernels
 //! refuse one for a cgroup with threads in it.)
 //!
+//! A guest is weighed as a whole, in one cgroup: its domain, or the scope around that where systemd and libvirt made one. The cpu
+//! controller comes down to it and no further, so that within a guest threads are weighed one by one, as everywhere.
+//!
 //! QEMU's threads are born into the cgroup of the thread that makes them, so new ones start in `ostler.emulator`, and are
 //! adopted by the first snapshot that knows what they are.
 
 use std::collections::BTreeMap;
 
 use ostler_model::{
-    Class, CpuId, CpuSet, Facts, GuestId, GuestPlan, GuestView, NicPlan, Plan, RunState, Snapshot,
-    Tid,
+    Class, CpuId, CpuSet, CpuWeight, Facts, GuestId, GuestPlan, GuestView, NicPlan, Plan, RunState,
+    Snapshot, Tid,
 };
 
 use crate::layout::{HOME, Layout, Placement};
 use crate::order;
 use crate::target::{join, parent};
 use crate::{Target, Value};
+
+/// The controller that threads are placed by.
+pub(crate) const CPUSET: &str = "cpuset";
+
+/// The controller that guests are weighed by.
+const CPU: &str = "cpu";
 
 /// A target with the value it should hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +122,7 @@ pub(crate) fn of_guest(
     }
     match (&layout.placement, &layout.domain) {
         (Placement::Children, Some(domain)) => {
-            out.cpuset_down_to(domain);
+            out.hand_down_from_root(domain, CPUSET);
             out.kind(domain, domain, &vcpus, view, vcpu_threads());
             if !view.vhost.is_empty() {
                 out.kind(domain, domain, &vhost, view, vhost_threads());
@@ -141,7 +150,7 @@ pub(crate) fn of_guest(
                 out.cpus(path, emulator);
             }
             if !view.vhost.is_empty() {
-                out.cpuset_down_to(domain);
+                out.hand_down_from_root(domain, CPUSET);
                 let strays = join(domain, "emulator");
                 out.kind(domain, &strays, &vhost, view, vhost_threads());
             }
@@ -158,6 +167,9 @@ pub(crate) fn of_guest(
                 out.affinity(view, *tid, emulator);
             }
         }
+    }
+    if let Some(cgroup) = &layout.weighed {
+        out.weigh(cgroup, plan.weight);
     }
     // Only that it is frozen is a setting. A guest that is to run is no longer to be frozen: what we froze is thawed then,
     // and what an administrator froze stays frozen.
@@ -258,20 +270,42 @@ impl Out<'_> {
         self.push(Target::Affinity { pid, tid }, Value::Cpus(cpus));
     }
 
-    fn hand_down_cpuset(&mut self, cgroup: &str) {
+    fn hand_down(&mut self, cgroup: &str, controller: &str) {
         let target = Target::Subtree {
             cgroup: cgroup.to_owned(),
-            controller: "cpuset".into(),
+            controller: controller.to_owned(),
         };
         self.push(target, Value::Flag(true));
     }
 
-    /// The cpuset controller is there only where every cgroup on the way from the root hands it down.
-    fn cpuset_down_to(&mut self, domain: &str) {
-        let mut at = Some(domain);
+    /// A controller is there only where every cgroup on the way from the root hands it down.
+    fn hand_down_from_root(&mut self, last: &str, controller: &str) {
+        let mut at = Some(last);
         while let Some(cgroup) = at {
-            self.hand_down_cpuset(cgroup);
+            self.hand_down(cgroup, controller);
             at = parent(cgroup);
+        }
+    }
+
+    /// A guest that has its own weight has no setting for it, like one that runs: what we set is taken back then.
+    fn weigh(&mut self, cgroup: &str, weight: CpuWeight) {
+        let Some(up) = parent(cgroup).filter(|_| weight != CpuWeight::Untouched) else {
+            return;
+        };
+        self.hand_down_from_root(up, CPU);
+        let of = || cgroup.to_owned();
+        match weight {
+            CpuWeight::Untouched | CpuWeight::AsFound => {}
+            CpuWeight::Weight(weight) => {
+                self.push(Target::Weight { cgroup: of() }, Value::Weight(weight));
+            }
+            CpuWeight::Idle => {
+                // The kernel forgets the weight of a cgroup that is made idle, and gives it the default afterwards. So the one it had is
+                // journaled first, as that of any value is, by setting it to what it will be.
+                let default = Value::Weight(CpuWeight::DEFAULT);
+                self.push(Target::Weight { cgroup: of() }, default);
+                self.push(Target::Idle { cgroup: of() }, Value::Flag(true));
+            }
         }
     }
 
@@ -285,7 +319,7 @@ impl Out<'_> {
     ) {
         let group = join(domain, kind.name);
         self.dir(&group, true, Some(strays));
-        self.hand_down_cpuset(&group);
+        self.hand_down(&group, CPUSET);
         self.cpus(&group, kind.cpus);
         for (at, (name, tid)) in threads.enumerate() {
             let path = join(&group, &name);

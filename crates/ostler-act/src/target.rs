@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use ostler_model::{CpuSet, GuestId, IrqId, Pid, Tid};
+use ostler_model::{CpuSet, CpuWeight, GuestId, IrqId, Pid, Tid};
 use serde::{Deserialize, Serialize};
 
 use crate::text::{format_mask, parse_cgroup, parse_mask, parse_start};
@@ -37,6 +37,17 @@ pub enum Target {
     },
     /// A cgroup's CPUs (`cpuset.cpus`).
     Cpus {
+        /// The cgroup.
+        cgroup: String,
+    },
+    /// A cgroup's CPU weight (`cpu.weight`). An idle cgroup has none; what it holds then is the weight that the kernel gives it when
+    /// it is idle no more, the default.
+    Weight {
+        /// The cgroup.
+        cgroup: String,
+    },
+    /// Whether a cgroup is idle (`cpu.idle`): its tasks run when nobody beside it wants the CPU.
+    Idle {
         /// The cgroup.
         cgroup: String,
     },
@@ -95,6 +106,8 @@ pub enum Value {
     Flag(bool),
     /// CPUs; none at all means "as the parent" for a cgroup and "off" for RPS and XPS.
     Cpus(CpuSet),
+    /// A CPU weight.
+    Weight(u32),
     /// A cgroup.
     Cgroup(String),
     /// A cgroup is there.
@@ -136,7 +149,9 @@ impl Target {
             Target::Subtree { cgroup, .. }
             | Target::Dir { cgroup }
             | Target::Freeze { cgroup }
-            | Target::Cpus { cgroup } => Some(cgroup),
+            | Target::Cpus { cgroup }
+            | Target::Weight { cgroup }
+            | Target::Idle { cgroup } => Some(cgroup),
             _ => None,
         }
     }
@@ -190,12 +205,20 @@ impl Target {
                     strays: None,
                 })
             }
-            Target::Freeze { .. } => {
+            Target::Freeze { .. } | Target::Idle { .. } => {
                 let text = self.read_file(host)?;
                 match text.trim() {
                     "0" => Ok(Value::Flag(false)),
                     "1" => Ok(Value::Flag(true)),
                     _ => Err(bad(&text)),
+                }
+            }
+            Target::Weight { .. } => {
+                let text = self.read_file(host)?;
+                match text.trim().parse() {
+                    Ok(0) => Ok(Value::Weight(CpuWeight::DEFAULT)),
+                    Ok(weight) => Ok(Value::Weight(weight)),
+                    Err(_) => Err(bad(&text)),
                 }
             }
             Target::Process { .. } | Target::Thread { .. } => {
@@ -229,6 +252,8 @@ impl Target {
             Target::Dir { cgroup } => (Root::Cgroup, join(cgroup, "cgroup.type")),
             Target::Freeze { cgroup } => (Root::Cgroup, join(cgroup, "cgroup.freeze")),
             Target::Cpus { cgroup } => (Root::Cgroup, join(cgroup, "cpuset.cpus")),
+            Target::Weight { cgroup } => (Root::Cgroup, join(cgroup, "cpu.weight")),
+            Target::Idle { cgroup } => (Root::Cgroup, join(cgroup, "cpu.idle")),
             Target::Process { pid } => (Root::Proc, format!("{pid}/cgroup")),
             Target::Thread { pid, tid } | Target::Affinity { pid, tid } => {
                 (Root::Proc, format!("{pid}/task/{tid}/cgroup"))
@@ -267,7 +292,10 @@ impl Target {
                 Ok(())
             }
             (Target::Dir { cgroup }, Value::Absent) => host.remove_dir(Root::Cgroup, cgroup),
-            (Target::Freeze { .. }, Value::Flag(on)) => {
+            (Target::Weight { .. }, Value::Weight(weight)) => {
+                host.write(root, &path, &weight.to_string())
+            }
+            (Target::Freeze { .. } | Target::Idle { .. }, Value::Flag(on)) => {
                 host.write(root, &path, if *on { "1" } else { "0" })
             }
             (Target::Process { pid }, Value::Cgroup(to)) => {
@@ -373,6 +401,8 @@ impl fmt::Display for Target {
             Target::Dir { cgroup } => f.write_str(cgroup),
             Target::Freeze { cgroup } => f.write_str(&join(cgroup, "cgroup.freeze")),
             Target::Cpus { cgroup } => f.write_str(&join(cgroup, "cpuset.cpus")),
+            Target::Weight { cgroup } => f.write_str(&join(cgroup, "cpu.weight")),
+            Target::Idle { cgroup } => f.write_str(&join(cgroup, "cpu.idle")),
             Target::Process { pid } => write!(f, "cgroup of process {pid}"),
             Target::Thread { pid, tid } => write!(f, "cgroup of thread {tid} of process {pid}"),
             Target::Affinity { pid, tid } => {
@@ -394,6 +424,7 @@ impl fmt::Display for Value {
             Value::Flag(false) => f.write_str("off"),
             Value::Cpus(cpus) if cpus.is_empty() => f.write_str("no CPUs named"),
             Value::Cpus(cpus) => cpus.fmt(f),
+            Value::Weight(weight) => weight.fmt(f),
             Value::Cgroup(path) => f.write_str(path),
             Value::Dir { threaded: true, .. } => f.write_str("a threaded cgroup"),
             Value::Dir { .. } => f.write_str("a cgroup"),

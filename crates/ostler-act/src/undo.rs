@@ -16,6 +16,7 @@ use ostler_model::{GuestId, Pid, Tid};
 use crate::explain::explain;
 use crate::journal::{Journal, JournalError, Row};
 use crate::order;
+use crate::settings::CPUSET;
 use crate::target::{is_absent, join, parent};
 use crate::{GuestPort, Host, Root, Target, Value};
 
@@ -272,7 +273,11 @@ impl Step<'_> {
         }
         // The values in a cgroup that we made go with it; but a controller must be off below before it can be above.
         let ours = |cgroup: &str| self.made.contains(cgroup);
-        if matches!(row.target, Target::Cpus { .. }) && row.target.cgroup().is_some_and(ours) {
+        let in_cgroup = matches!(
+            row.target,
+            Target::Cpus { .. } | Target::Weight { .. } | Target::Idle { .. }
+        );
+        if in_cgroup && row.target.cgroup().is_some_and(ours) {
             return Ok(Fate::Unchanged);
         }
         // A thread adopted in the same period as its process, which then never moved, is at the process's home.
@@ -313,6 +318,17 @@ impl Step<'_> {
                 if row.target.task().is_some() && error.raw_os_error() == Some(libc::ESRCH) =>
             {
                 Fate::Gone
+            }
+            // Someone made it idle, after us or before: that is theirs, and this can't be had beside it.
+            Err(error)
+                if matches!(row.target, Target::Weight { .. })
+                    && error.raw_os_error() == Some(libc::EINVAL) =>
+            {
+                Fate::Left {
+                    found: Some(found),
+                    why: explain(&row.target, &error),
+                    kept: false,
+                }
             }
             Err(error) => failed(Some(found), &row.target, &error),
         })
@@ -379,10 +395,24 @@ impl Step<'_> {
                     let text = self.host.read(Root::Cgroup, &join(path, file));
                     text.unwrap_or_default()
                 };
-                text("cgroup.subtree_control")
+                let hands_down = text("cgroup.subtree_control")
                     .split_ascii_whitespace()
-                    .any(|on| on == controller)
-                    || !text("cpuset.cpus").trim().is_empty()
+                    .any(|on| on == controller);
+                let differs = |file, default: &str| {
+                    let found = text(file);
+                    !found.is_empty() && !found.starts_with(default)
+                };
+                hands_down
+                    || match controller {
+                        CPUSET => !text("cpuset.cpus").trim().is_empty(),
+                        _ => {
+                            // That of an idle one is 0.
+                            differs("cpu.weight", "100\n")
+                                || differs("cpu.max", "max ")
+                                || differs("cpu.uclamp.min", "0.00\n")
+                                || differs("cpu.uclamp.max", "max\n")
+                        }
+                    }
             })
     }
 

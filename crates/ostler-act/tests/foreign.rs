@@ -2,7 +2,7 @@
 
 mod world;
 
-use ostler_model::{Class, CpuSet, ForeignHandling, ForeignPolicy, RunState};
+use ostler_model::{Class, CpuSet, CpuWeight, ForeignHandling, ForeignPolicy, RunState};
 use proptest::prelude::*;
 use world::kernel::State;
 use world::run::{Run, actuator, cases, undo_all};
@@ -93,6 +93,18 @@ fn meddle(state: &mut State, what: u32, home: &str, vcpu: u32, on: bool) -> Stri
             state.cgroups.get_mut(home).unwrap().frozen = false;
             file("cgroup.freeze")
         }
+        // As the kernel has it: what stops being idle has the default weight.
+        5 => {
+            let cgroup = state.cgroups.get_mut(home).unwrap();
+            if cgroup.idle {
+                (cgroup.idle, cgroup.weight) = (false, 100);
+            }
+            file("cpu.idle")
+        }
+        6 => {
+            state.cgroups.get_mut(home).unwrap().weight = if on { 20 } else { 77 };
+            file("cpu.weight")
+        }
         3 => {
             *state.masks.get_mut("tx-1/xps_cpus").unwrap() = cpus.parse().unwrap();
             "/sys/class/net/eth9/queues/tx-1/xps_cpus".into()
@@ -108,8 +120,13 @@ proptest! {
     #![proptest_config(cases(60))]
 
     #[test]
-    fn every_kind_of_value_is_watched(seed: u64, what in 0..5_u32, on: bool, reown: bool) {
+    fn every_kind_of_value_is_watched(seed: u64, what in 0..7_u32, on: bool, reown: bool) {
         let mut run = Run::new(seed, &[Kind::Own], false);
+        if what == 6 {
+            let state = &run.kernel.lock().state;
+            let weighed = state.cgroups["/machine.slice"].subtree.contains("cpu");
+            prop_assume!(weighed && !state.cgroups[&run.world.guests[0].home].idle);
+        }
         let policy = if reown { ForeignPolicy::Reown } else { ForeignPolicy::Respect };
         let mut steward = actuator(&run.kernel, &run.journal, policy);
         let snapshot = run.world.snapshot(&run.kernel);
@@ -117,6 +134,7 @@ proptest! {
         while plan.nics.is_empty() || plan.guests.iter().all(|given| given.run == RunState::Running) {
             plan = run.world.plan(&mut run.dice);
         }
+        plan.guests[0].weight = if what == 6 { CpuWeight::Weight(20) } else { CpuWeight::Idle };
         steward.apply(&facts(), &snapshot, &plan).expect("a journal");
         let guest = run.world.guests[0].clone();
         let before = run.kernel.lock().state.clone();

@@ -19,7 +19,7 @@ use ostler_model::{
     Class, CpuId, CpuSet, CpuWeight, ExitPolicy, ForeignPolicy, GuestId, GuestPlan, NicPlan, Plan,
     RunState, Snapshot,
 };
-use stage::{Qemu, Stage, again, cgroup_of, cgroups, cpus, parse_guest, snapshot_of};
+use stage::{Qemu, Stage, again, cgroup_of, cgroups, cpus, has_weights, parse_guest, snapshot_of};
 use world::{Dice, Guest, World, facts_of};
 
 /// How often the steward is killed.
@@ -318,6 +318,100 @@ fn a_plan_is_seen_frozen_thawed_and_taken_back() {
     let restored = wishes.0.lock().expect("a list");
     let restored = restored.iter().filter(|wish| wish.ends_with("restored"));
     assert_eq!(restored.count(), stage.guests.len());
+}
+
+/// Guests in a cgroup of their own, in a shell's and in libvirt's tree yield, have their own weights again, and are put back by an undo
+/// after the steward ended without; where nobody weighed anything before, and where an operator did.
+#[test]
+fn guests_yield_and_get_their_weights_back() {
+    let _turn = turn();
+    let tree = match cgroups() {
+        Ok((tree, true)) if has_weights(&tree) => tree,
+        Ok((_, cpuset)) => {
+            let lacking = if cpuset { "cpu" } else { "cpuset" };
+            println!(
+                "SKIP guests_yield_and_get_their_weights_back: the v2 tree has no {lacking} controller"
+            );
+            return;
+        }
+        Err(why) => {
+            println!("SKIP guests_yield_and_get_their_weights_back: {why}");
+            return;
+        }
+    };
+    yield_and_come_back(&Stage::set(&tree, true), ["100"; 3]);
+    let stage = Stage::set(&tree, true);
+    let handed_down = stage.get("/cgroup.subtree_control");
+    if !handed_down.split_whitespace().any(|c| c == "cpu") {
+        println!(
+            "SKIP guests_yield_and_get_their_weights_back/weighed: the root hands no cpu controller down"
+        );
+        return;
+    }
+    stage.put(&format!("{}/cgroup.subtree_control", stage.base), "+cpu");
+    stage.put(&format!("{}/own/cpu.weight", stage.base), 50);
+    stage.put(&format!("{}/qemu.scope/cpu.weight", stage.base), 30);
+    yield_and_come_back(&stage, ["50", "100", "30"]);
+}
+
+/// `found` are the weights of the stage's guests before us.
+fn yield_and_come_back(stage: &Stage, found: [&str; 3]) {
+    let (own, scope) = (
+        format!("{}/own", stage.base),
+        format!("{}/qemu.scope", stage.base),
+    );
+    let before = stage.look();
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let config = ActConfig {
+        journal: scratch.path().join("journal"),
+        foreign: ForeignPolicy::Respect,
+    };
+    let mut steward =
+        Actuator::new(Box::new(LinuxHost::detect()), &config, None).expect("a steward");
+    let one = CpuSet::single(CpuId(cpus() - 1));
+    let facts = facts_of(cpus());
+    let places = [own.as_str(), "/ostler/shared", scope.as_str()];
+    let as_found = found.map(|weight| ("0", weight));
+    for (weight, want) in [
+        (CpuWeight::Idle, [("1", "0"); 3]),
+        (CpuWeight::AsFound, as_found),
+        (CpuWeight::Weight(20), [("0", "20"); 3]),
+        (CpuWeight::AsFound, as_found),
+        (CpuWeight::Idle, [("1", "0"); 3]),
+    ] {
+        let mut plan = Plan {
+            guests: stage
+                .guests
+                .iter()
+                .map(|guest| GuestPlan {
+                    weight,
+                    ..give(guest, one, RunState::Running)
+                })
+                .collect(),
+            ..Plan::default()
+        };
+        plan.guests.sort_by(|a, b| a.guest.cmp(&b.guest));
+        let mut apply = || {
+            let snapshot = snapshot_of(&stage.guests);
+            steward.apply(&facts, &snapshot, &plan).expect("a journal")
+        };
+        let outcome = apply();
+        assert_eq!(outcome.failures, [], "{weight:?}");
+        assert_eq!(outcome.foreign, [], "{weight:?}");
+        for (place, (idle, weight)) in places.iter().zip(want) {
+            assert_eq!(stage.get(&format!("{place}/cpu.idle")), idle, "{place}");
+            assert_eq!(stage.get(&format!("{place}/cpu.weight")), weight, "{place}");
+        }
+        let again = apply();
+        assert_eq!(again.written, 0, "{again:?}");
+    }
+    // A guest is weighed as a whole, in the root of its threaded cgroups.
+    assert_eq!(stage.get(&format!("{own}/cgroup.type")), "domain threaded");
+    let below = stage.tree.join(&own[1..]).join("ostler.vcpu/cpu.weight");
+    assert!(!below.exists(), "{}", below.display());
+    drop(steward);
+    undone(&config.journal);
+    assert_eq!(stage.look(), before, "{found:?}");
 }
 
 /// Runs in a network namespace of its own.

@@ -10,7 +10,7 @@ use ostler_act::{
     Actuator, Host, Journal, LinuxHost, Placement, Target, UndoReport, Value, settings, survey,
     undo,
 };
-use ostler_model::{Class, CpuSet, ForeignPolicy, GuestPlan, Plan, RunState};
+use ostler_model::{Class, CpuSet, CpuWeight, ForeignPolicy, GuestPlan, Plan, RunState};
 use proptest::prelude::*;
 use world::kernel::Kernel;
 use world::run::{Run, actuator, cases, config, scratch, undo_all};
@@ -104,6 +104,54 @@ proptest! {
                 at = up;
             }
             prop_assert_eq!(frozen, suspended, "{:?}", guest);
+        }
+    }
+
+    #[test]
+    fn guests_weigh_what_the_plan_says(seed: u64, kinds in kinds(), periods in 0..3_u32, no_cpuset in proptest::bool::weighted(0.1)) {
+        let mut run = Run::new(seed, &kinds, no_cpuset);
+        run.live(periods);
+        let mut steward = actuator(&run.kernel, &run.journal, ForeignPolicy::Respect);
+        let snapshot = run.world.snapshot(&run.kernel);
+        let plan = run.world.plan(&mut run.dice);
+        let outcome = steward.apply(&facts(), &snapshot, &plan).expect("a journal");
+        let weight_failures = outcome.failures.iter().filter(|failure| failure.target.contains("/cpu.")).count();
+        let (state, twin) = (&run.kernel.lock().state, &run.twin.lock().state);
+        let mut expected_failures = 0;
+        for guest in &run.world.guests {
+            // The cgroup that the guest is weighed in: the one of all of its own that is nearest to the root.
+            let task = &state.tasks[&guest.pid].cgroup;
+            let cgroup = match guest.kind {
+                Kind::Own => guest.home.clone(),
+                Kind::Libvirt => guest.home.trim_end_matches("/libvirt/emulator").to_owned(),
+                // No weight can be had there: the cgroup above has processes of its own.
+                Kind::Blocked => continue,
+                // Not moved: unmanaged, or placed by affinity.
+                Kind::Shared if !task.starts_with("/ostler/") => continue,
+                Kind::Shared => {
+                    let name = task["/ostler/".len()..].split('/').next().unwrap();
+                    format!("/ostler/{name}")
+                }
+            };
+            let now = &state.cgroups[&cgroup];
+            let found = twin.cgroups.get(&cgroup).map_or((100, false), |before| (before.weight, before.idle));
+            let given = plan.guest(&guest.id).map(|given| given.weight).unwrap_or_default();
+            let want = match given {
+                CpuWeight::Untouched | CpuWeight::AsFound => found,
+                CpuWeight::Idle => (100, true),
+                // An operator's idle is less than any weight, takes none, and stays.
+                CpuWeight::Weight(_) if found.1 => found,
+                CpuWeight::Weight(weight) => (weight, false),
+            };
+            expected_failures += usize::from(matches!(given, CpuWeight::Weight(_)) && found.1);
+            prop_assert_eq!((now.weight, now.idle), want, "{:?} in {}", guest, cgroup);
+            if given != CpuWeight::Untouched {
+                let up = cgroup.rsplit_once('/').unwrap().0;
+                prop_assert!(state.cgroups[up].subtree.contains("cpu"), "{}", up);
+            }
+        }
+        if !kinds.contains(&Kind::Blocked) && !no_cpuset && periods == 0 {
+            prop_assert_eq!(weight_failures, expected_failures, "{:?}", outcome.failures);
         }
     }
 

@@ -577,7 +577,7 @@ fn rejects_weights_that_nobody_asked_for() {
         be(case).weight = CpuWeight::Weight(7);
     });
     rejects(&unasked(CpuWeight::AsFound, CpuWeight::Untouched), |case| {
-        case.intent.partition.best_effort = SharedCores::Equal
+        case.intent.partition.best_effort = SharedCores::Equal;
     });
     let queues = QueueCount::One;
     for policy in [

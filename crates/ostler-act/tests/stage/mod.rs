@@ -42,6 +42,12 @@ pub fn cgroups() -> Result<(PathBuf, bool), String> {
     Ok((at, controllers.split_whitespace().any(|c| c == "cpuset")))
 }
 
+/// Whether the tree at `at` has CPU weights.
+pub fn has_weights(at: &Path) -> bool {
+    let controllers = fs::read_to_string(at.join("cgroup.controllers")).unwrap_or_default();
+    controllers.split_whitespace().any(|c| c == "cpu")
+}
+
 /// A process with threads like QEMU's. It ends with its standard input.
 pub struct Qemu {
     pub child: Child,
@@ -322,6 +328,14 @@ impl Stage {
             .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     }
 
+    /// A file's text, without the line's end.
+    pub fn get(&self, path: &str) -> String {
+        let file = self.tree.join(&path[1..]);
+        let text =
+            fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        text.trim().to_owned()
+    }
+
     /// All that undo has to give back: cgroups with their files, and where each thread may run.
     pub fn look(&self) -> BTreeMap<String, String> {
         let mut seen = BTreeMap::new();
@@ -342,6 +356,8 @@ impl Stage {
                 "cgroup.subtree_control",
                 "cgroup.freeze",
                 "cpuset.cpus",
+                "cpu.weight",
+                "cpu.idle",
             ] {
                 let path = format!("{dir}/{file}");
                 let text = fs::read_to_string(self.tree.join(&path[1..]));

@@ -16,12 +16,28 @@ const CONTROLLERS: [&str; 3] = ["cpu", "cpuset", "memory"];
 /// What unwinds when the operation at which to stop is reached.
 pub struct Killed;
 
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgroup {
     pub threaded: bool,
     pub subtree: BTreeSet<String>,
     pub cpus: CpuSet,
     pub frozen: bool,
+    /// What its next weight is while it is idle.
+    pub weight: u32,
+    pub idle: bool,
+}
+
+impl Default for Cgroup {
+    fn default() -> Cgroup {
+        Cgroup {
+            threaded: false,
+            subtree: BTreeSet::new(),
+            cpus: CpuSet::EMPTY,
+            frozen: false,
+            weight: 100,
+            idle: false,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +59,7 @@ pub struct State {
     pub rss: Vec<u32>,
     pub rings: u32,
     pub no_cpuset: bool,
+    pub no_cpu: bool,
     /// Whether process 77 is an irqbalance.
     pub irqbalance: bool,
 }
@@ -168,7 +185,7 @@ impl State {
     }
 
     fn has_controller(&self, path: &str, controller: &str) -> bool {
-        if self.no_cpuset && controller == "cpuset" {
+        if (self.no_cpuset && controller == "cpuset") || (self.no_cpu && controller == "cpu") {
             return false;
         }
         path == "/"
@@ -233,6 +250,13 @@ impl State {
             "cpuset.cpus" if dir != "/" && self.has_controller(dir, "cpuset") => {
                 Ok(format!("{}\n", cgroup.cpus))
             }
+            "cpu.weight" if dir != "/" && self.has_controller(dir, "cpu") => {
+                let weight = if cgroup.idle { 0 } else { cgroup.weight };
+                Ok(format!("{weight}\n"))
+            }
+            "cpu.idle" if dir != "/" && self.has_controller(dir, "cpu") => {
+                Ok(format!("{}\n", u8::from(cgroup.idle)))
+            }
             "cgroup.threads" => Ok(words(
                 &mut self
                     .tasks
@@ -291,6 +315,27 @@ impl State {
                 }
                 self.cgroups.get_mut(dir).unwrap().cpus = cpus;
             }
+            "cpu.weight" => {
+                let Ok(weight) = text.trim().parse::<u32>() else {
+                    return errno(libc::EINVAL);
+                };
+                if !(1..=10_000).contains(&weight) {
+                    return errno(libc::ERANGE);
+                }
+                let cgroup = self.cgroups.get_mut(dir).unwrap();
+                if cgroup.idle {
+                    return errno(libc::EINVAL);
+                }
+                cgroup.weight = weight;
+            }
+            "cpu.idle" => {
+                let cgroup = self.cgroups.get_mut(dir).unwrap();
+                // Either way it has the default weight afterwards, unless nothing changes.
+                if cgroup.idle != (text == "1") {
+                    cgroup.idle = text == "1";
+                    cgroup.weight = 100;
+                }
+            }
             "cgroup.subtree_control" => return self.write_subtree(dir, text),
             "cgroup.threads" => {
                 let tid: u32 = text.parse().unwrap();
@@ -332,10 +377,13 @@ impl State {
                 .unwrap()
                 .subtree
                 .remove(controller);
-            if controller == "cpuset" {
-                let below: Vec<String> = self.children(dir).map(|(path, _)| path.clone()).collect();
-                for path in below {
-                    self.cgroups.get_mut(&path).unwrap().cpus = CpuSet::EMPTY;
+            let below: Vec<String> = self.children(dir).map(|(path, _)| path.clone()).collect();
+            for path in below {
+                let child = self.cgroups.get_mut(&path).unwrap();
+                match controller {
+                    "cpuset" => child.cpus = CpuSet::EMPTY,
+                    "cpu" => (child.weight, child.idle) = (100, false),
+                    _ => {}
                 }
             }
             return Ok(());
@@ -450,6 +498,8 @@ impl Kernel {
                 "cgroup.freeze",
                 "cgroup.procs",
                 "cpuset.cpus",
+                "cpu.weight",
+                "cpu.idle",
             ] {
                 let path = format!("{}/{file}", cgroup.trim_end_matches('/'));
                 put(format!("cgroup{path}"), state.read_cgroup(&path));

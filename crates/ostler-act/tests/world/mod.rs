@@ -64,6 +64,8 @@ pub struct World {
     cpus: u32,
     next: u32,
     generation: u64,
+    /// What the operator has best-effort guests weigh; a world has one word for it, as a configuration has.
+    pub weight: CpuWeight,
 }
 
 pub fn facts() -> Facts {
@@ -98,6 +100,7 @@ impl World {
         World {
             guests,
             cpus,
+            weight: CpuWeight::Idle,
             ..World::default()
         }
     }
@@ -107,6 +110,10 @@ impl World {
         let mut world = World {
             cpus: CPUS,
             next: 1000,
+            weight: match dice.roll(4) {
+                0 => CpuWeight::Weight(20),
+                _ => CpuWeight::Idle,
+            },
             ..World::default()
         };
         state.mkdir("/machine.slice");
@@ -126,8 +133,27 @@ impl World {
                 subtree.insert("cpuset".into());
             }
         }
+        let weighed = dice.roll(2) == 0;
+        if weighed {
+            for cgroup in ["/", "/machine.slice"] {
+                let subtree = &mut state.cgroups.get_mut(cgroup).unwrap().subtree;
+                subtree.insert("cpu".into());
+            }
+        }
         for (n, &kind) in kinds.iter().enumerate() {
             world.add(dice, n, kind, state);
+            let scope = match kind {
+                Kind::Own => format!("/machine.slice/g{n}.scope"),
+                Kind::Libvirt => format!("/machine.slice/qemu-{n}.scope"),
+                Kind::Shared | Kind::Blocked => continue,
+            };
+            // An operator's own weights.
+            let scope = state.cgroups.get_mut(&scope).unwrap();
+            match dice.roll(4) {
+                0 if weighed => scope.weight = 50,
+                1 if weighed => scope.idle = true,
+                _ => {}
+            }
         }
         world
     }
@@ -324,6 +350,12 @@ impl World {
                 _ => Class::LatencyCritical,
             };
             let suspended = class == Class::BestEffort && dice.roll(2) == 0;
+            let weight = match dice.roll(4) {
+                _ if class != Class::BestEffort => CpuWeight::Untouched,
+                0 => CpuWeight::Untouched,
+                1 => CpuWeight::AsFound,
+                _ => self.weight,
+            };
             let mut vcpu_cpus = dice.cpus(self.cpus);
             if suspended && dice.roll(2) == 0 {
                 vcpu_cpus = CpuSet::EMPTY;
@@ -349,7 +381,7 @@ impl World {
                 vcpu_cpus,
                 vhost_cpus,
                 emulator_cpus: dice.cpus(self.cpus),
-                weight: CpuWeight::Untouched,
+                weight,
                 vcpus_active: None,
                 queues: None,
             });

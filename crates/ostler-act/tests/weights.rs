@@ -1,0 +1,153 @@
+//! What becomes of weights beyond what holds for every setting: those that count for nothing, and those of others.
+
+mod world;
+
+use ostler_model::{Class, CpuSet, CpuWeight, ForeignPolicy, GuestPlan, Plan, RunState};
+use world::run::{Run, actuator, undo_all};
+use world::{Kind, facts};
+
+/// A plan in which the first guest is best-effort and has this weight, and the others are latency-critical.
+fn plan_of(run: &Run, weight: CpuWeight) -> Plan {
+    let cpus = CpuSet::range(0, 2);
+    let mut guests: Vec<GuestPlan> = run
+        .world
+        .guests
+        .iter()
+        .enumerate()
+        .map(|(at, guest)| GuestPlan {
+            guest: guest.id.clone(),
+            class: if at == 0 {
+                Class::BestEffort
+            } else {
+                Class::LatencyCritical
+            },
+            run: RunState::Running,
+            vcpu_cpus: cpus,
+            vcpu_pins: Vec::new(),
+            vhost_cpus: cpus,
+            vhost_pins: Vec::new(),
+            emulator_cpus: cpus,
+            weight: if at == 0 {
+                weight
+            } else {
+                CpuWeight::Untouched
+            },
+            vcpus_active: None,
+            queues: None,
+        })
+        .collect();
+    guests.sort_by(|a, b| a.guest.cmp(&b.guest));
+    Plan {
+        guests,
+        ..Plan::default()
+    }
+}
+
+/// A host whose cgroups hand no cpu controller down by themselves.
+fn without_controller(kinds: &[Kind]) -> Run {
+    (0..64)
+        .map(|seed| Run::new(seed, kinds, false))
+        .find(|run| {
+            let state = &run.kernel.lock().state;
+            !state.cgroups["/machine.slice"].subtree.contains("cpu")
+        })
+        .expect("one world in two is such")
+}
+
+/// A weight counts among the children of one cgroup.
+#[test]
+fn a_weight_in_vain_is_told_once() {
+    for (critical, in_vain) in [(Kind::Own, 0), (Kind::Libvirt, 0), (Kind::Shared, 1)] {
+        let run = Run::new(1, &[Kind::Own, critical], false);
+        let mut steward = actuator(&run.kernel, &run.journal, ForeignPolicy::Respect);
+        let mut told = 0;
+        for _ in 0..3 {
+            for weight in [CpuWeight::Idle, CpuWeight::AsFound, CpuWeight::Idle] {
+                let plan = plan_of(&run, weight);
+                let snapshot = run.world.snapshot(&run.kernel);
+                let outcome = steward
+                    .apply(&facts(), &snapshot, &plan)
+                    .expect("a journal");
+                told += outcome
+                    .failures
+                    .iter()
+                    .filter(|failure| failure.target.starts_with("CPU weight of guest"))
+                    .count();
+            }
+        }
+        assert_eq!(told, in_vain, "{critical:?}");
+        drop(steward);
+        let report = undo_all(&run.kernel, &run.journal);
+        run.assert_as_found(&report, "after undo");
+    }
+}
+
+/// What someone else came to set with a controller that we turned on stays, and the controller with it.
+#[test]
+fn a_controller_that_others_use_stays() {
+    for theirs in [(300, false), (100, true)] {
+        let run = without_controller(&[Kind::Own]);
+        let home = run.world.guests[0].home.clone();
+        let plan = plan_of(&run, CpuWeight::Idle);
+        let mut steward = actuator(&run.kernel, &run.journal, ForeignPolicy::Respect);
+        let snapshot = run.world.snapshot(&run.kernel);
+        steward
+            .apply(&facts(), &snapshot, &plan)
+            .expect("a journal");
+        drop(steward);
+        let other = "/machine.slice/other.scope";
+        {
+            let state = &mut run.kernel.lock().state;
+            assert!(state.cgroups[&home].idle);
+            state.mkdir(other);
+            let cgroup = state.cgroups.get_mut(other).expect("it was just made");
+            (cgroup.weight, cgroup.idle) = theirs;
+        }
+        let report = undo_all(&run.kernel, &run.journal);
+        let left: Vec<&str> = report
+            .left
+            .iter()
+            .map(|left| left.target.as_str())
+            .collect();
+        assert_eq!(
+            left,
+            [
+                "/machine.slice/cgroup.subtree_control (cpu)",
+                "/cgroup.subtree_control (cpu)"
+            ]
+        );
+        let state = &run.kernel.lock().state;
+        let cgroup = &state.cgroups[other];
+        assert_eq!((cgroup.weight, cgroup.idle), theirs);
+        assert!(!state.cgroups[&home].idle);
+    }
+}
+
+/// Without the cpu controller a guest is placed all the same.
+#[test]
+fn a_guest_that_cannot_be_weighed_is_placed_all_the_same() {
+    let run = without_controller(&[Kind::Own, Kind::Own]);
+    run.kernel.lock().state.no_cpu = true;
+    run.twin.lock().state.no_cpu = true;
+    let plan = plan_of(&run, CpuWeight::Idle);
+    let mut steward = actuator(&run.kernel, &run.journal, ForeignPolicy::Respect);
+    let snapshot = run.world.snapshot(&run.kernel);
+    let outcome = steward
+        .apply(&facts(), &snapshot, &plan)
+        .expect("a journal");
+    assert!(
+        outcome
+            .failures
+            .iter()
+            .any(|failure| failure.target.ends_with("cpu.idle")),
+        "{:?}",
+        outcome.failures
+    );
+    for tid in &run.world.guests[0].vcpus {
+        let cgroup = run.kernel.lock().state.tasks[tid].cgroup.clone();
+        assert!(cgroup.contains("/ostler.vcpu/"), "{cgroup}");
+    }
+    drop(steward);
+    let report = undo_all(&run.kernel, &run.journal);
+    run.assert_as_found(&report, "after undo");
+}
