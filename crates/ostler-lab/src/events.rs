@@ -204,6 +204,9 @@ pub struct GuestSample {
     pub cpus: CpuSet,
     /// Whether its cgroup is frozen.
     pub frozen: bool,
+    /// Whether its cgroup has only what others leave (`cpu.idle`).
+    #[serde(default)]
+    pub idle: bool,
     /// Rounds of work that it says it has done, if it counts.
     pub work: Option<u64>,
 }

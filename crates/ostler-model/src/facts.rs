@@ -72,7 +72,7 @@ pub struct NicFacts {
 /// Something the steward may be able to do on this host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capability {
-    /// A short stable name: `cpuset`, `freezer`, `irq-affinity`, `rss`, `bpf-busy`, `tap-latency`, ...
+    /// A short stable name: `cpuset`, `cpu-weight`, `freezer`, `irq-affinity`, `rss`, `bpf-busy`, `tap-latency`, ...
     pub name: String,
     /// Why it is not there; `None` when it is.
     pub missing: Option<String>,

@@ -37,18 +37,24 @@ pub(crate) fn of_files(roots: &Roots) -> Vec<Capability> {
             roots.cgroup.display()
         )
     });
-    let cpuset = controllers.ok().and_then(|controllers| {
-        let there = controllers.split_ascii_whitespace().any(|c| c == "cpuset");
-        (!there).then(|| {
-            "the unified cgroup hierarchy has no cpuset controller; is it in use by cgroup v1?"
-                .to_owned()
-        })
-    });
+    let without = |name: &str| {
+        let there = controllers.as_ref().is_ok_and(|controllers| {
+            controllers
+                .split_ascii_whitespace()
+                .any(|controller| controller == name)
+        });
+        let why = format!(
+            "the unified cgroup hierarchy has no {name} controller; is it in use by cgroup v1?"
+        );
+        unified.clone().or((!there).then_some(why))
+    };
+    let (cpuset, weight) = (without("cpuset"), without("cpu"));
     let freezer = unified.clone();
     let irq = roots.proc.join("irq/default_smp_affinity");
     vec![
-        capability("cgroup-v2", unified.clone()),
-        capability("cpuset", unified.or(cpuset)),
+        capability("cgroup-v2", unified),
+        capability("cpuset", cpuset),
+        capability("cpu-weight", weight),
         capability("freezer", freezer),
         capability(
             "irq-affinity",

@@ -125,7 +125,13 @@ fn each_capability_is_there_or_says_why_not() {
             .missing
             .clone()
     };
-    for name in ["cgroup-v2", "cpuset", "freezer", "irq-affinity"] {
+    for name in [
+        "cgroup-v2",
+        "cpuset",
+        "cpu-weight",
+        "freezer",
+        "irq-affinity",
+    ] {
         assert_eq!(missing(name), None, "{name}");
     }
     for name in [
@@ -139,9 +145,17 @@ fn each_capability_is_there_or_says_why_not() {
         assert!(missing(name).is_some(), "{name}");
     }
     write(root.path(), "cgroup/cgroup.controllers", "memory\n");
-    assert!(missing("cpuset").unwrap().contains("cgroup v1"));
+    for (name, controller) in [("cpuset", "no cpuset"), ("cpu-weight", "no cpu controller")] {
+        let why = missing(name).unwrap();
+        assert!(
+            why.contains(controller) && why.contains("cgroup v1"),
+            "{why}"
+        );
+    }
     fs::remove_dir_all(root.path().join("cgroup")).unwrap();
-    assert!(missing("freezer").unwrap().contains("mount cgroup2"));
+    for name in ["freezer", "cpuset", "cpu-weight"] {
+        assert!(missing(name).unwrap().contains("mount cgroup2"), "{name}");
+    }
 }
 
 #[test]

@@ -188,6 +188,7 @@ fn a_stewards_plans_say_who_held_the_cores() {
                 cpu_ms: 0,
                 cpus: CpuSet::EMPTY,
                 frozen,
+                idle: false,
                 work: None,
             }],
         },

@@ -75,6 +75,7 @@ fn sample(guest: &RunningGuest, usage: &mut BTreeMap<String, u64>) -> GuestSampl
             .parse()
             .unwrap_or_default(),
         frozen: file("cgroup.events").lines().any(|l| l == "frozen 1"),
+        idle: file("cpu.idle").trim() == "1",
         work: guest.work(),
     }
 }

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ostler_model::{AgentHealth, CpuSet, RunState};
+use ostler_model::{AgentHealth, CpuSet, CpuWeight, RunState};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, MetricEncoder,
@@ -396,6 +396,19 @@ fn guest_threads(out: &mut Families<'_>, view: &View) -> fmt::Result {
         last.plan.guests.iter().map(|given| {
             let suspended = u32::from(given.run == RunState::Suspended);
             ([("guest", tame(given.guest.as_str()))], suspended)
+        }),
+    )?;
+    out.gauges(
+        "guest_cpu_weight",
+        "CPU weight that the plan gives a best-effort guest on cores that it shares with latency-critical ones; 0 when it has only what those leave.",
+        None,
+        last.plan.guests.iter().filter_map(|given| {
+            let weight = match given.weight {
+                CpuWeight::Idle => 0,
+                CpuWeight::Weight(weight) => weight,
+                CpuWeight::Untouched | CpuWeight::AsFound => return None,
+            };
+            Some(([("guest", tame(given.guest.as_str()))], weight))
         }),
     )?;
     out.gauges(

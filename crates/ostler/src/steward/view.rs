@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ostler_model::{
-    AgentHealth, Class, Facts, Groups, GuestId, Intent, Nanos, Outcome, Plan, Reason, RunState,
-    Snapshot,
+    AgentHealth, Class, CpuWeight, Facts, Groups, GuestId, Intent, Nanos, Outcome, Plan, Reason,
+    RunState, Snapshot,
 };
 use ostler_record::{Cost, Period, Stats, Wall};
 use serde::{Deserialize, Serialize};
@@ -171,6 +171,9 @@ pub struct GuestStatus {
     pub vcpu_busy: f64,
     /// The CPUs that the plan gives them.
     pub vcpu_cpus: Option<ostler_model::CpuSet>,
+    /// What it weighs, where the plan gives it a weight.
+    #[serde(default)]
+    pub weight: Option<CpuWeight>,
     /// Its agent's health; `None` without one.
     pub agent: Option<AgentHealth>,
 }
@@ -256,6 +259,7 @@ impl View {
                     vcpus: guest.vcpus.len(),
                     vcpu_busy: if interval > 0.0 { run / interval } else { 0.0 },
                     vcpu_cpus: given.map(|given| given.vcpu_cpus),
+                    weight: given.map(|given| given.weight).filter(|w| w.is_set()),
                     agent: guest.agent.as_ref().map(|agent| agent.health.clone()),
                 }
             })

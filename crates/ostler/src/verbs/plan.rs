@@ -133,7 +133,7 @@ fn render(result: &Result, paint: Paint) -> String {
         );
     } else {
         let mut table = Table::new(&[
-            "GUEST", "CLASS", "RUNS", "VCPUS ON", "VHOST ON", "ACTIVE", "QUEUES",
+            "GUEST", "CLASS", "RUNS", "VCPUS ON", "VHOST ON", "WEIGHT", "ACTIVE", "QUEUES",
         ]);
         let asked =
             |wish: Option<u32>| wish.map_or_else(|| "-".to_owned(), |wish| wish.to_string());
@@ -151,6 +151,11 @@ fn render(result: &Result, paint: Paint) -> String {
                 },
                 cpus(&given.vcpu_cpus),
                 cpus(&given.vhost_cpus),
+                if given.weight.is_set() {
+                    given.weight.to_string()
+                } else {
+                    "-".to_owned()
+                },
                 asked(given.vcpus_active),
                 asked(given.queues),
             ]);

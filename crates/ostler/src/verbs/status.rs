@@ -111,8 +111,8 @@ fn groups(status: &Status, paint: Paint) -> String {
 
 fn guests(guests: &[GuestStatus], paint: Paint) -> String {
     let mut table = Table::new(&[
-        "GUEST", "CLASS", "RUNS", "VCPUS", "BUSY", "CPUS", "P50", "P95", "P99", "SLO", "MISSED",
-        "AGENT",
+        "GUEST", "CLASS", "RUNS", "VCPUS", "BUSY", "CPUS", "WEIGHT", "P50", "P95", "P99", "SLO",
+        "MISSED", "AGENT",
     ]);
     let dash = || "-".to_owned();
     for guest in guests {
@@ -136,6 +136,7 @@ fn guests(guests: &[GuestStatus], paint: Paint) -> String {
             guest.vcpus.to_string(),
             format!("{:.2}", guest.vcpu_busy),
             guest.vcpu_cpus.as_ref().map_or_else(dash, cpus),
+            guest.weight.map_or_else(dash, |weight| weight.to_string()),
             latency.map_or_else(dash, |latency| span(latency.p50)),
             p95,
             latency.map_or_else(dash, |latency| span(latency.p99)),

@@ -15,6 +15,8 @@ const ROOT_CGROUP: &str = "/sys/fs/cgroup";
 /// What is read of each cgroup.
 const CGROUP_FILES: &[&str] = &[
     "cpuset.cpus",
+    "cpu.weight",
+    "cpu.idle",
     "cgroup.freeze",
     "cgroup.type",
     "cgroup.subtree_control",
