@@ -16,6 +16,10 @@ use crate::{Host, Target, Value};
 /// confined it further, and then it looks so for good.
 const SUSPICION_PERIODS: u64 = 10;
 
+/// libvirt makes and removes cgroups a while after the threads they are for came or went, so its tree is looked at again
+/// for so many periods. Five seconds; it needs some tens of milliseconds.
+const LOOKS_AFTER_CHANGE: u32 = 50;
+
 #[derive(Debug, Default)]
 pub(crate) struct Guests {
     online: CpuSet,
@@ -34,6 +38,8 @@ struct Known {
     layout: Layout,
     settings: Vec<Setting>,
     suspect_again: u64,
+    /// Periods in which its place is still to be looked at again although nothing is seen to have changed.
+    looks_left: u32,
 }
 
 /// What a guest's settings depend on in a snapshot.
@@ -92,11 +98,18 @@ impl Guests {
                 continue;
             };
             let shape = Shape::of(view);
+            let mut looks_left = LOOKS_AFTER_CHANGE;
             let layout = match self.known.get_mut(&given.guest) {
                 Some(known) if known.shape == shape && known.plan == *given && !other_cpus => {
-                    continue;
+                    match known.look_again(host, view) {
+                        Some(layout) => layout,
+                        None => continue,
+                    }
                 }
-                Some(known) if known.is_where_it_was(&shape) => known.layout.clone(),
+                Some(known) if known.is_where_it_was(&shape) => {
+                    looks_left = known.looks_left;
+                    known.layout.clone()
+                }
                 _ => {
                     let layout = survey(host, view, came_from(view.pid));
                     if let Placement::Affinity { why } = &layout.placement {
@@ -115,6 +128,7 @@ impl Guests {
                     plan: given.clone(),
                     layout,
                     suspect_again: 0,
+                    looks_left,
                 },
             );
         }
@@ -260,6 +274,19 @@ impl Known {
         let domain = now.cgroup.as_deref().map(strip_children);
         self.shape.pid == now.pid
             && (self.shape.cgroup == now.cgroup || domain == self.layout.domain.as_deref())
+    }
+
+    /// Where the guest's threads are now, if that is not where they were. Only libvirt's tree is looked at again without a
+    /// sign of a change, and what is no longer one, since the domain ends, is no place to go to.
+    fn look_again(&mut self, host: &dyn Host, view: &GuestView) -> Option<Layout> {
+        let libvirts = matches!(self.layout.placement, Placement::Libvirt { .. });
+        if !libvirts || (self.looks_left == 0 && self.layout.is_complete(view)) {
+            return None;
+        }
+        self.looks_left = self.looks_left.saturating_sub(1);
+        let layout = survey(host, view, None);
+        let moved = layout != self.layout && matches!(layout.placement, Placement::Libvirt { .. });
+        moved.then_some(layout)
     }
 
     /// This guest's targets that what was seen of it casts doubt on.

@@ -7,7 +7,8 @@
 //! - it shares one, with a shell or other guests: it is moved to `/ostler/<guest>` first, and moved home by undo. Until then
 //!   it is outside the limits of the cgroup it came from;
 //! - libvirt keeps it, and made threaded children itself: their cpusets are written. vhost workers, which libvirt leaves
-//!   among the emulator's threads, get a child of their own.
+//!   among the emulator's threads, get a child of their own. Nothing of such a guest is moved out of its domain: libvirt
+//!   gives up on a domain that starts when it can't put a vCPU's thread where it wants it.
 //!
 //! Where none of that can be (no cpuset controller in the v2 tree, a cgroup that hands domain controllers to its children),
 //! each thread's own affinity is set instead. It is weaker: anyone in the guest's own user id may reset it.
@@ -45,6 +46,18 @@ impl Layout {
         match (&self.placement, &self.moved_from) {
             (Placement::Affinity { .. }, Some(from)) => Some(from),
             _ => self.domain.as_deref(),
+        }
+    }
+
+    /// Whether each of the guest's vCPUs has its place. libvirt makes a vCPU's cgroup some time after QEMU has made its
+    /// thread, when the domain starts as when a vCPU is plugged in; until then the thread is among the emulator's.
+    pub(crate) fn is_complete(&self, guest: &GuestView) -> bool {
+        match &self.placement {
+            Placement::Libvirt { vcpus, .. } => guest
+                .vcpus
+                .iter()
+                .all(|vcpu| vcpus.contains_key(&vcpu.index)),
+            Placement::Children | Placement::Affinity { .. } => true,
         }
     }
 }
@@ -176,7 +189,10 @@ fn libvirt(domain: &str, children: &[String]) -> Option<Placement> {
         .filter(|name| *name == "emulator" || number(name, "iothread").is_some())
         .map(|name| join(domain, name))
         .collect();
-    (children.iter().any(|name| name == "emulator") && !vcpus.is_empty())
+    // While a domain starts there is no more than `emulator` yet; it is libvirt's already, and must be left where it is.
+    children
+        .iter()
+        .any(|name| name == "emulator")
         .then_some(Placement::Libvirt { emulator, vcpus })
 }
 
