@@ -17,7 +17,10 @@ use std::time::Duration;
 
 use ostler_model::{GuestSource, Nanos, Pid, TapView, Tid};
 use virt::connect::Connect;
-use virt::sys::VIR_CONNECT_LIST_DOMAINS_ACTIVE;
+use virt::sys::{
+    VIR_CONNECT_LIST_DOMAINS_ACTIVE, VIR_DOMAIN_PAUSED, VIR_DOMAIN_PAUSED_STARTING_UP,
+    virDomainState,
+};
 
 use crate::error::SenseError;
 use crate::files;
@@ -194,6 +197,10 @@ impl Worker {
             let Some(id) = domain.get_id() else { continue };
             ids.insert(id);
             let known = self.domains.get(&id);
+            // One that ends meanwhile has no state, and nothing else that is asked for below.
+            if known.is_none() && domain.get_state().is_ok_and(is_starting) {
+                continue;
+            }
             let is_nudged = known.is_some_and(|k| nudged.contains(&k.process.pid));
             let due = known.is_none_or(|k| now >= k.confirmed.saturating_add(self.confirm));
             if !due && !is_nudged {
@@ -273,6 +280,12 @@ impl Worker {
     }
 }
 
+/// Whether libvirt still puts the domain together: not all of its threads and cgroups are there, and one that was moved now
+/// would have libvirt give up on it.
+fn is_starting((state, reason): (virDomainState, i32)) -> bool {
+    state == VIR_DOMAIN_PAUSED && u32::try_from(reason) == Ok(VIR_DOMAIN_PAUSED_STARTING_UP)
+}
+
 /// vCPU threads by their names.
 fn vcpus(process: &Process) -> Vec<(u32, Tid)> {
     let mut vcpus: Vec<(u32, Tid)> = process
@@ -307,6 +320,20 @@ mod tests {
             "CPU -1/KVM",
         ] {
             assert_eq!(vcpu_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_domain_that_starts_is_no_guest_yet() {
+        use virt::sys::{VIR_DOMAIN_PAUSED_USER, VIR_DOMAIN_RUNNING};
+        let starting = VIR_DOMAIN_PAUSED_STARTING_UP.cast_signed();
+        assert!(is_starting((VIR_DOMAIN_PAUSED, starting)));
+        for other in [
+            (VIR_DOMAIN_PAUSED, VIR_DOMAIN_PAUSED_USER.cast_signed()),
+            (VIR_DOMAIN_RUNNING, starting), // another state's reasons are counted anew
+            (VIR_DOMAIN_PAUSED, -1),
+        ] {
+            assert!(!is_starting(other), "{other:?}");
         }
     }
 
