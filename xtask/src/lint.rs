@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 use serde::Deserialize;
 
-use crate::run;
+use crate::{run, sources};
 
 /// Which of our rooms each room may depend on; `ARCHITECTURE.md` draws the same picture.
 ///
@@ -83,12 +83,7 @@ pub fn lint() -> Result<()> {
 }
 
 fn c_format() -> Result<()> {
-    let files = run::output(
-        Command::new("git")
-            .current_dir(run::root())
-            .args(["ls-files", "*.c", "*.h"]),
-    )?;
-    let files: Vec<&str> = files.lines().collect();
+    let files = sources::with_extension(run::root(), &["c", "h"])?;
     if files.is_empty() {
         return Ok(());
     }
@@ -153,20 +148,12 @@ fn wrong_directions(metadata: &Metadata) -> Vec<String> {
 /// Each test, bench, scenario or file that SPECIFICATION.md names as holding a promise exists.
 fn promises() -> Result<()> {
     let text = std::fs::read_to_string(run::root().join("SPECIFICATION.md"))?;
-    let sources = run::output(Command::new("git").current_dir(run::root()).args([
-        "grep",
-        "--no-color",
-        "-hoE",
-        r"fn [a-z_0-9]+\(",
-        "--",
-        "*.rs",
-    ]))?;
-    let tests: BTreeSet<&str> = sources
-        .lines()
-        .filter_map(|line| line.strip_prefix("fn ")?.strip_suffix('('))
-        .collect();
+    let mut tests = BTreeSet::new();
+    for source in sources::with_extension(run::root(), &["rs"])? {
+        tests.extend(functions(&std::fs::read_to_string(&source)?).map(str::to_owned));
+    }
     let broken: Vec<&str> = holders(&text)
-        .filter(|name| !tests.contains(name) && !stands(name))
+        .filter(|name| !tests.contains(*name) && !stands(name))
         .collect();
     if !broken.is_empty() {
         bail!(
@@ -175,6 +162,15 @@ fn promises() -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// The names of the functions that Rust's text declares.
+fn functions(text: &str) -> impl Iterator<Item = &str> {
+    text.split("fn ").skip(1).filter_map(|rest| {
+        let end =
+            rest.find(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'))?;
+        rest[end..].starts_with('(').then(|| &rest[..end])
+    })
 }
 
 /// What the last column of each table names.
@@ -246,6 +242,8 @@ mod tests {
         let table = "| promise | number | held by |\n|---|---|---|\n| a | 1 `x` | `b`, `c/d` |\n";
         assert_eq!(holders(table).collect::<Vec<_>>(), ["b", "c/d"]);
         assert!(!stands("scenarios/no-such-world"));
+        let rust = "    fn holds_so() {}\npub async fn a_1(x: u8)\nfn generic<T>()\nfn(u8)";
+        assert_eq!(functions(rust).collect::<Vec<_>>(), ["holds_so", "a_1"]);
     }
 
     #[test]

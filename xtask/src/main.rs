@@ -8,6 +8,7 @@ mod bench;
 mod demo;
 mod lint;
 mod run;
+mod sources;
 mod test;
 
 use std::process::ExitCode;
