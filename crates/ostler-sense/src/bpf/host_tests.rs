@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ostler_model::{CpuId, CpuSet, Pid, Tid};
 use rustix::thread::{CpuSet as Mask, gettid, sched_setaffinity};
@@ -118,7 +118,8 @@ impl Spinner {
 /// alone.
 #[test]
 fn threads_run_and_wait_as_their_own_clocks_say() {
-    let Some(bpf) = load("threads_run_and_wait_as_their_own_clocks_say") else {
+    let test = "threads_run_and_wait_as_their_own_clocks_say";
+    let Some(bpf) = load(test) else {
         return;
     };
     let cpu = last_cpu();
@@ -130,14 +131,33 @@ fn threads_run_and_wait_as_their_own_clocks_say() {
     let keys = [spinners[0].key, spinners[1].key, gone];
     let mut readings: Vec<Option<ThreadReading>> = Vec::new();
     bpf.read_threads(&keys, &mut readings).unwrap();
+    if readings[0].is_none() {
+        // The sensor finds that out too, and reads /proc instead.
+        println!(
+            "SKIP {test}: this process is in a PID namespace of its own, and BPF numbers threads as the host does"
+        );
+        return;
+    }
     let first: Vec<ThreadReading> = readings[..2].iter().map(|r| r.unwrap()).collect();
     assert_eq!(
         readings[2], None,
         "it is a thread of ours, not of that process"
     );
-    thread::sleep(Duration::from_millis(600));
-    bpf.read_threads(&keys, &mut readings).unwrap();
-    let last: Vec<ThreadReading> = readings[..2].iter().map(|r| r.unwrap()).collect();
+    // However long it takes: each gets its share of the CPU, and waits for the other.
+    let due = Instant::now() + Duration::from_mins(1);
+    let last: Vec<ThreadReading> = loop {
+        bpf.read_threads(&keys, &mut readings).unwrap();
+        let last: Vec<ThreadReading> = readings[..2].iter().map(|r| r.unwrap()).collect();
+        let both = first.iter().zip(&last);
+        let shared = |(first, last): (&ThreadReading, &ThreadReading)| {
+            (last.run - first.run).min(last.wait - first.wait) > 50_000_000
+        };
+        if both.map(shared).all(|shared| shared) {
+            break last;
+        }
+        assert!(Instant::now() < due, "{first:?} became {last:?}");
+        thread::sleep(Duration::from_millis(10));
+    };
     let ran = spinners.map(Spinner::stop);
     for ((first, last), ran) in first.iter().zip(&last).zip(ran) {
         assert_eq!(first.started, last.started);
@@ -145,11 +165,6 @@ fn threads_run_and_wait_as_their_own_clocks_say() {
         let run = last.run - first.run;
         // Its own clock was read later, and its life began earlier.
         assert!(run <= ran, "run {run}, by its own clock {ran}");
-        assert!(run > 50_000_000, "it had its share: {run}");
-        assert!(
-            last.wait - first.wait > 50_000_000,
-            "it waited for the other"
-        );
     }
 }
 
