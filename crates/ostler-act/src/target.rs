@@ -215,11 +215,16 @@ impl Target {
             }
             Target::Weight { .. } => {
                 let text = self.read_file(host)?;
-                match text.trim().parse() {
-                    Ok(0) => Ok(Value::Weight(CpuWeight::DEFAULT)),
-                    Ok(weight) => Ok(Value::Weight(weight)),
-                    Err(_) => Err(bad(&text)),
-                }
+                let Ok(weight) = text.trim().parse::<u32>() else {
+                    return Err(bad(&text));
+                };
+                // Of an idle cgroup, Linux tells 0 before 6.12, and 1 since: as of one that weighs so little.
+                let idle = weight <= 1 && self.is_idle(host);
+                Ok(Value::Weight(if idle {
+                    CpuWeight::DEFAULT
+                } else {
+                    weight
+                }))
             }
             Target::Process { .. } | Target::Thread { .. } => {
                 let text = self.read_file(host)?;
@@ -236,6 +241,14 @@ impl Target {
             Target::Rss { nic } => host.rss(nic).map(|rss| Value::Table(rss.table)),
             Target::Agent { .. } => Ok(Value::Asked),
         }
+    }
+
+    /// Whether the cgroup that the target is of is idle.
+    fn is_idle(&self, host: &dyn Host) -> bool {
+        self.cgroup().is_some_and(|cgroup| {
+            host.read(Root::Cgroup, &join(cgroup, "cpu.idle"))
+                .is_ok_and(|text| text.trim() == "1")
+        })
     }
 
     fn read_file(&self, host: &dyn Host) -> io::Result<String> {

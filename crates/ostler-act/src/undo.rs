@@ -271,13 +271,10 @@ impl Step<'_> {
         if let Target::Dir { cgroup } = &row.target {
             return Ok(self.remove(cgroup, row, found));
         }
-        // The values in a cgroup that we made go with it; but a controller must be off below before it can be above.
+        // CPUs of a cgroup that we made go with it. Its weight doesn't: it may be taken back while the guest stays. And a
+        // controller must be off below before it can be above.
         let ours = |cgroup: &str| self.made.contains(cgroup);
-        let in_cgroup = matches!(
-            row.target,
-            Target::Cpus { .. } | Target::Weight { .. } | Target::Idle { .. }
-        );
-        if in_cgroup && row.target.cgroup().is_some_and(ours) {
+        if matches!(row.target, Target::Cpus { .. }) && row.target.cgroup().is_some_and(ours) {
             return Ok(Fate::Unchanged);
         }
         // A thread adopted in the same period as its process, which then never moved, is at the process's home.
@@ -406,7 +403,7 @@ impl Step<'_> {
                     || match controller {
                         CPUSET => !text("cpuset.cpus").trim().is_empty(),
                         _ => {
-                            // That of an idle one is 0.
+                            // That of an idle one is 0 or 1.
                             differs("cpu.weight", "100\n")
                                 || differs("cpu.max", "max ")
                                 || differs("cpu.uclamp.min", "0.00\n")

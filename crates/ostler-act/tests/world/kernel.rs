@@ -60,6 +60,8 @@ pub struct State {
     pub rings: u32,
     pub no_cpuset: bool,
     pub no_cpu: bool,
+    /// What the kernel tells as the weight of an idle cgroup: 0 or, since Linux 6.12, 1.
+    pub idle_weighs: u32,
     /// Whether process 77 is an irqbalance.
     pub irqbalance: bool,
 }
@@ -251,7 +253,11 @@ impl State {
                 Ok(format!("{}\n", cgroup.cpus))
             }
             "cpu.weight" if dir != "/" && self.has_controller(dir, "cpu") => {
-                let weight = if cgroup.idle { 0 } else { cgroup.weight };
+                let weight = if cgroup.idle {
+                    self.idle_weighs
+                } else {
+                    cgroup.weight
+                };
                 Ok(format!("{weight}\n"))
             }
             "cpu.idle" if dir != "/" && self.has_controller(dir, "cpu") => {

@@ -134,6 +134,7 @@ impl World {
             }
         }
         let weighed = dice.roll(2) == 0;
+        state.idle_weighs = u32::try_from(dice.roll(2)).unwrap();
         if weighed {
             for cgroup in ["/", "/machine.slice"] {
                 let subtree = &mut state.cgroups.get_mut(cgroup).unwrap().subtree;

@@ -18,7 +18,7 @@ use crate::machine;
 use crate::program::Program;
 
 /// A steward told to end restores what it changed.
-const END_WITHIN: Duration = Duration::from_secs(30);
+const END_WITHIN: Duration = Duration::from_mins(2);
 
 /// From its start to a decision about every guest: 2 to 5 s on a quiet machine of two cores.
 const READY_WITHIN: Duration = Duration::from_secs(100);
