@@ -54,6 +54,44 @@ fn without_controller(kinds: &[Kind]) -> Run {
         .expect("one world in two is such")
 }
 
+/// Wherever a guest is, also in a cgroup of ours that stays, and whatever the kernel tells of a cgroup while it is idle.
+#[test]
+fn a_guest_yields_for_as_long_as_the_plan_says() {
+    for kind in [Kind::Own, Kind::Shared, Kind::Libvirt] {
+        for idle_weighs in [0, 1] {
+            let run = without_controller(&[kind, Kind::Own]);
+            for kernel in [&run.kernel, &run.twin] {
+                kernel.lock().state.idle_weighs = idle_weighs;
+            }
+            let mut steward = actuator(&run.kernel, &run.journal, ForeignPolicy::Respect);
+            let idle = || {
+                let state = &run.kernel.lock().state;
+                state.cgroups.values().filter(|cgroup| cgroup.idle).count()
+            };
+            for (weight, yields) in [
+                (CpuWeight::Idle, 1),
+                (CpuWeight::AsFound, 0),
+                (CpuWeight::Idle, 1),
+            ] {
+                let plan = plan_of(&run, weight);
+                // As many periods as it takes for each value to be read again on its turn.
+                for period in 0..150 {
+                    let snapshot = run.world.snapshot(&run.kernel);
+                    let outcome = steward
+                        .apply(&facts(), &snapshot, &plan)
+                        .expect("a journal");
+                    assert_eq!(outcome.foreign, [], "{kind:?}");
+                    assert!(period == 0 || outcome.written == 0, "{outcome:?}");
+                    assert_eq!(idle(), yields, "{kind:?} {weight:?}");
+                }
+            }
+            drop(steward);
+            let report = undo_all(&run.kernel, &run.journal);
+            run.assert_as_found(&report, "after undo");
+        }
+    }
+}
+
 /// A weight counts among the children of one cgroup.
 #[test]
 fn a_weight_in_vain_is_told_once() {
