@@ -148,11 +148,11 @@ fn threads_run_and_wait_as_their_own_clocks_say() {
     let last: Vec<ThreadReading> = loop {
         bpf.read_threads(&keys, &mut readings).unwrap();
         let last: Vec<ThreadReading> = readings[..2].iter().map(|r| r.unwrap()).collect();
-        let both = first.iter().zip(&last);
+        let mut both = first.iter().zip(&last);
         let shared = |(first, last): (&ThreadReading, &ThreadReading)| {
             (last.run - first.run).min(last.wait - first.wait) > 50_000_000
         };
-        if both.map(shared).all(|shared| shared) {
+        if both.all(shared) {
             break last;
         }
         assert!(Instant::now() < due, "{first:?} became {last:?}");
