@@ -1,12 +1,15 @@
 //! The static binaries: what a user installs, and what the lab carries into its host and guests.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::run;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// The plugin's file name.
+const PLUGIN: &str = "libostler_machine_time.so";
 
 /// The packages whose binaries are built.
 const PACKAGES: &[&str] = &["ostler", "ostler-guest", "ostler-load", "ostler-lab"];
@@ -30,5 +33,25 @@ pub fn build() -> Result<PathBuf> {
         cargo.args(["--package", package]);
     }
     run::run(&mut cargo)?;
-    Ok(run::target_dir().join(TARGET).join("release"))
+    let folder = run::target_dir().join(TARGET).join("release");
+    plugin(&folder)?;
+    Ok(folder)
+}
+
+/// The plugin that keeps the emulated host's time, beside the programs. A shared library can't be linked statically, and
+/// cargo would build everything anew whenever the flags change: so it has a folder of its own to be built in.
+fn plugin(folder: &Path) -> Result<()> {
+    let built = run::target_dir().join("plugin");
+    run::run(
+        run::cargo()
+            .env_remove("RUSTFLAGS")
+            .env_remove("CARGO_ENCODED_RUSTFLAGS")
+            .args(["build", "--release", "--quiet"])
+            .args(["-p", "machine-time", "--target-dir"])
+            .arg(&built),
+    )?;
+    let from = built.join("release").join(PLUGIN);
+    std::fs::copy(&from, folder.join(PLUGIN))
+        .with_context(|| format!("could not copy {}", from.display()))?;
+    Ok(())
 }

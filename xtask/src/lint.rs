@@ -36,6 +36,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
             "ostler-lab",
         ],
     ),
+    ("machine-time", &[]),
     ("xtask", &["ostler-lab"]),
     ("bench-harness", &[]),
 ];

@@ -5,13 +5,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::child;
-use crate::error::{LabError, Result};
+use crate::error::{IoContext, LabError, Result};
 use crate::image::workspace_root;
 use crate::progress::Progress;
 use crate::share::TESTS;
 
 /// Target triple of static builds. Naming it keeps `RUSTFLAGS` away from build scripts and procedural macros.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// The plugin's file name.
+const PLUGIN: &str = "libostler_machine_time.so";
 
 /// The tests that need cpusets, RSS tables or BPF, which the machine that builds them may lack, as cargo knows them.
 const TESTED: &[&str] = &[
@@ -39,6 +42,8 @@ pub struct Binaries {
     pub guest: Option<PathBuf>,
     /// `ostler-guest-evil`: agents that misbehave, for fault tests.
     pub evil: Option<PathBuf>,
+    /// The plugin that gives the emulated host a time of its own. It isn't for the input disk: the host's QEMU loads it.
+    pub plugin: Option<PathBuf>,
     /// Test programs for the emulated host's kernel.
     pub tests: Vec<PathBuf>,
 }
@@ -57,6 +62,7 @@ impl Binaries {
             load: find("ostler-load"),
             guest: find("ostler-guest"),
             evil: find("ostler-guest-evil"),
+            plugin: find(PLUGIN),
             tests: files_in(&folder.join(TESTS)),
         })
     }
@@ -95,8 +101,17 @@ impl Binaries {
             "fix the error above and try again",
             &step,
         )?;
+        let folder = target_dir(&root).join(TARGET).join("release");
+        child::run(
+            &mut plugin_cargo(&root),
+            "cargo build of the plugin",
+            "fix the error above and try again",
+            &step,
+        )?;
+        let built = plugin_dir(&root).join("release").join(PLUGIN);
+        std::fs::copy(&built, folder.join(PLUGIN)).on("copy", &built)?;
         step.done("");
-        let mut binaries = Binaries::in_folder(&target_dir(&root).join(TARGET).join("release"))?;
+        let mut binaries = Binaries::in_folder(&folder)?;
         binaries.ostler = ostler.or_else(this_program);
         Ok(binaries)
     }
@@ -127,6 +142,24 @@ fn static_cargo(root: &Path, verb: &str) -> Command {
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .args([verb, "--release", "--target", TARGET, "--target-dir"])
         .arg(target_dir(root));
+    cargo
+}
+
+/// Where the plugin is built. In a folder of its own: its flags differ from those of the static programs, and from
+/// whatever the user's `RUSTFLAGS` are, and cargo would build everything anew each time they change.
+fn plugin_dir(root: &Path) -> PathBuf {
+    target_dir(root).join("plugin")
+}
+
+/// cargo, to build the plugin: a shared library can't be linked statically. The same words as `cargo xtask build` uses.
+fn plugin_cargo(root: &Path) -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo
+        .current_dir(root)
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .args(["build", "--release", "-p", "machine-time", "--target-dir"])
+        .arg(plugin_dir(root));
     cargo
 }
 

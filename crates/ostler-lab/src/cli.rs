@@ -10,8 +10,10 @@ use clap::{Args, Subcommand};
 use crate::binaries::Binaries;
 use crate::gather::Summary;
 use crate::image::{Image, LabDir};
+use crate::machine::Time;
 use crate::program::Program;
 use crate::progress::Progress;
+use crate::report::Clock;
 use crate::scenario::{FaultKind, Scenario};
 use crate::{packages, run, setup, up};
 
@@ -53,6 +55,25 @@ pub struct World {
     /// The steward's binary; this program unless told.
     #[arg(long)]
     ostler: Option<PathBuf>,
+    /// Whose time the emulated host lives in: its own, which is the same however busy the real machine is, or the wall's.
+    #[arg(long, value_enum, default_value_t = Clock::Machine)]
+    time: Clock,
+}
+
+impl World {
+    /// Whose time it is. One that stays up has somebody at it, for whom idle time must pass as it does in earnest.
+    fn time(&self, binaries: &Binaries, stay: bool) -> anyhow::Result<Time> {
+        if self.time == Clock::Wall {
+            return Ok(Time::Wall);
+        }
+        let plugin = binaries.plugin.as_ref().context(
+            "there is no libostler_machine_time.so in --bin-dir, which machine time needs; `cargo xtask build` makes it, and \
+             `--time wall` does without",
+        )?;
+        let plugin = std::path::absolute(plugin)
+            .with_context(|| format!("could not find {}", plugin.display()))?;
+        Ok(Time::Machine { plugin, pace: stay })
+    }
 }
 
 /// How a scenario is run.
@@ -96,7 +117,8 @@ pub fn run(command: LabCommand) -> anyhow::Result<ExitCode> {
         }
         LabCommand::Up(world) => {
             let (image, binaries, program) = prepare(&lab, &world, true, progress)?;
-            let state = up::up(&lab, &image, &binaries, &program, progress)?;
+            let time = world.time(&binaries, true)?;
+            let state = up::up(&lab, &image, &binaries, &program, &time, progress)?;
             println!(
                 "{} is up; `ostler lab shell` enters it, `ostler lab down` ends it",
                 state.scenario
@@ -217,7 +239,8 @@ fn run_scenario(lab: &LabDir, args: &RunArgs, progress: Progress) -> anyhow::Res
         program.scenario.loads.is_empty() || binaries.load.is_some(),
         "the scenario has loads, and there is no ostler-load in --bin-dir"
     );
-    let result = run::run(lab, &image, &binaries, &program, progress)?;
+    let time = args.world.time(&binaries, false)?;
+    let result = run::run(lab, &image, &binaries, &program, &time, progress)?;
     let lines: Vec<_> = result.summaries.iter().flat_map(Summary::lines).collect();
     if let Some(path) = &args.json {
         make_folder_of(path)?;

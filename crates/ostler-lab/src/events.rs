@@ -7,6 +7,12 @@ use ostler_model::CpuSet;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::report::Clock;
+
+fn wall() -> Clock {
+    Clock::Wall
+}
+
 /// An event and when it happened.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub struct Stamped {
@@ -56,6 +62,9 @@ pub enum Event {
         started: String,
         /// What emulates the host.
         qemu: String,
+        /// Whose time the host lives in. Records from before there was a choice lack it.
+        #[serde(default = "wall")]
+        clock: Clock,
     },
     /// The lab had to boot the host again.
     BootRetry {

@@ -1,11 +1,11 @@
-//! QEMU's command lines, and everything that decides the emulated host's time. Both are here and nowhere else: a plugin
-//! that gives the machine a clock of its own will be added to [`host`] and to [`CLOCK`].
+//! QEMU's command lines, and everything that decides the emulated host's time. Both are here and nowhere else.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::image::{Image, command_of};
+use crate::report::Clock;
 use crate::scenario::{Guest, Host, Workload};
 
 /// QEMU's path in the image's tree.
@@ -31,8 +31,51 @@ pub mod files {
 /// Name of the virtio-serial port that events leave by.
 pub const EVENTS_PORT: &str = "ostler.events";
 
-/// How the emulated host keeps time, on its kernel's command line. Its TSC follows the real machine's clock, which is
-/// steady; the kernel's watchdogs would mistake an emulated core that wasn't scheduled for a broken one.
+/// Whose time the emulated host lives in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Time {
+    /// The real machine's.
+    Wall,
+    /// Its own: instructions times cost, all cores in lockstep.
+    Machine {
+        /// The plugin that keeps it.
+        plugin: PathBuf,
+        /// When the host has nothing to do: wait as long as it would in earnest, for whoever sits at it, or skip that time.
+        pace: bool,
+    },
+}
+
+impl Time {
+    /// Whose clock it is, for the record.
+    pub fn clock(&self) -> Clock {
+        match self {
+            Time::Wall => Clock::Wall,
+            Time::Machine { .. } => Clock::Machine,
+        }
+    }
+
+    fn plugin(&self, qemu: &mut Command) {
+        if let Time::Machine { plugin, pace } = self {
+            let idle = if *pace { "pace" } else { "skip" };
+            qemu.arg("-plugin")
+                .arg(format!("file={},idle={idle}", escape(plugin)));
+        }
+    }
+
+    /// What virtio devices are to do differently. In machine time, a request must be known to the device before the
+    /// instruction that made it is over, and not when QEMU's main loop gets round to it: else the idle time
+    /// that is skipped meanwhile would be as long as the real machine makes it.
+    fn virtio(&self) -> &'static str {
+        match self {
+            Time::Wall => "",
+            Time::Machine { .. } => ",ioeventfd=off",
+        }
+    }
+}
+
+/// How the emulated host keeps time, on its kernel's command line. Its TSC follows the real machine's clock or the
+/// plugin's, and either is steady; on wall time, the kernel's watchdogs would mistake an emulated core that wasn't scheduled
+/// for a broken one.
 pub const CLOCK: &str = "tsc=reliable nowatchdog rcupdate.rcu_cpu_stall_suppress=1";
 
 /// The same for guests, which inherit their host's TSC.
@@ -46,7 +89,7 @@ const PNIC_MAC: &str = "52:54:00:6f:73:01";
 const CLIENT_MAC: &str = "52:54:00:6f:73:02";
 
 /// The emulated host: run by the image's own QEMU, in the run's folder.
-pub fn host(image: &Image, host: &Host, run: &Path) -> Command {
+pub fn host(image: &Image, host: &Host, run: &Path, time: &Time) -> Command {
     let root = image.tree();
     let mut qemu = command_of(&root, QEMU);
     qemu.current_dir(run);
@@ -62,6 +105,8 @@ pub fn host(image: &Image, host: &Host, run: &Path) -> Command {
         "-rtc",
         "clock=vm",
     ]);
+    time.plugin(&mut qemu);
+    let virtio = time.virtio();
     qemu.args([
         "-nodefaults",
         "-display",
@@ -80,7 +125,7 @@ pub fn host(image: &Image, host: &Host, run: &Path) -> Command {
     ]);
 
     qemu.args(["-serial", &format!("file:{}", files::SERIAL)]);
-    qemu.args(["-device", "virtio-serial-pci"]);
+    qemu.args(["-device", &format!("virtio-serial-pci{virtio}")]);
     qemu.args([
         "-chardev",
         &format!("file,id=events,path={}", files::EVENTS),
@@ -105,7 +150,10 @@ pub fn host(image: &Image, host: &Host, run: &Path) -> Command {
             "-drive",
             &format!("if=none,format=raw,id={id},file={}{options}", escape(&file)),
         ]);
-        qemu.args(["-device", &format!("virtio-blk-pci,drive={id},serial={id}")]);
+        qemu.args([
+            "-device",
+            &format!("virtio-blk-pci,drive={id},serial={id}{virtio}"),
+        ]);
     }
 
     // The pNIC and the client's NIC, cabled by a hub inside QEMU: all traffic stays on the machine's own time.

@@ -48,11 +48,44 @@ fn node(cpus: CpuSet, latency_ns: u32) -> Node {
 }
 
 #[test]
+fn machine_time_is_kept_by_the_plugin_and_knows_of_every_request() {
+    let line = |time: &Time| {
+        let world = world(vec![node(CpuSet::range(0, 4), 80)]);
+        words(&host(&image(), &world, Path::new("/run"), time))
+    };
+    let wall = line(&Time::Wall);
+    assert!(
+        !wall.contains("-plugin") && !wall.contains("ioeventfd"),
+        "{wall}"
+    );
+    let machine = |pace| {
+        line(&Time::Machine {
+            plugin: "/a,b/p.so".into(),
+            pace,
+        })
+    };
+    assert!(
+        machine(false).contains("-plugin file=/a,,b/p.so,idle=skip "),
+        "{}",
+        machine(false)
+    );
+    assert!(machine(true).contains(",idle=pace "));
+    let devices = machine(false);
+    for device in devices
+        .split(" -device ")
+        .filter(|d| d.starts_with("virtio-blk") || d.starts_with("virtio-serial"))
+    {
+        assert!(device.contains("ioeventfd=off"), "{device}");
+    }
+}
+
+#[test]
 fn one_node_needs_no_numa() {
     let line = words(&host(
         &image(),
         &world(vec![node(CpuSet::range(0, 4), 80)]),
         Path::new("/run"),
+        &Time::Wall,
     ));
     assert!(
         line.contains("-smp 4,sockets=2,cores=2,threads=1 -m 1024M -M q35 "),
@@ -68,7 +101,12 @@ fn a_far_node_is_described_by_hmat() {
         node(CpuSet::range(2, 4), 80),
         node(CpuSet::EMPTY, 400),
     ];
-    let line = words(&host(&image(), &world(nodes), Path::new("/run")));
+    let line = words(&host(
+        &image(),
+        &world(nodes),
+        Path::new("/run"),
+        &Time::Wall,
+    ));
     for wanted in [
         "-m 3072M -M q35,hmat=on",
         "node,nodeid=1,memdev=mem1,cpus=2,cpus=3,initiator=1",

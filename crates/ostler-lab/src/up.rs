@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::binaries::Binaries;
 use crate::error::{IoContext, LabError, Result};
 use crate::image::{Image, LabDir};
-use crate::machine::files;
+use crate::machine::{Time, files};
 use crate::program::Program;
 use crate::progress::Progress;
 use crate::run::{new_folder, write_lines};
@@ -76,6 +76,7 @@ pub fn up(
     image: &Image,
     binaries: &Binaries,
     program: &Program,
+    time: &Time,
     progress: Progress,
 ) -> Result<State> {
     if let Some(state) = State::read(lab) {
@@ -91,6 +92,7 @@ pub fn up(
         binaries,
         program,
         run: &run,
+        time,
         life: Life::Background,
     };
     let vm = Vm::boot(boot, progress, &mut |stamped| events.push(stamped.clone()))?;

@@ -11,7 +11,7 @@ use crate::child;
 use crate::error::{IoContext, LabError, Result};
 use crate::events::{Event, Stamped};
 use crate::image::Image;
-use crate::machine::{self, files};
+use crate::machine::{self, Time, files};
 use crate::program::Program;
 use crate::progress::{Progress, Step};
 use crate::share;
@@ -58,6 +58,8 @@ pub struct Boot<'a> {
     pub program: &'a Program,
     /// The run's folder.
     pub run: &'a Path,
+    /// Whose time it lives in.
+    pub time: &'a Time,
     /// Whether it ends with us.
     pub life: Life,
 }
@@ -138,7 +140,8 @@ impl Vm {
     }
 
     fn start(boot: Boot<'_>) -> Result<Vm> {
-        let mut command = machine::host(boot.image, &boot.program.scenario.host, boot.run);
+        let mut command =
+            machine::host(boot.image, &boot.program.scenario.host, boot.run, boot.time);
         let log = boot.run.join(files::QEMU);
         let output = std::fs::File::create(&log).on("create", &log)?;
         let errors = output.try_clone().on("open", &log)?;

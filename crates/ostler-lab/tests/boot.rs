@@ -9,6 +9,7 @@ use ostler_lab::LabError;
 use ostler_lab::binaries::Binaries;
 use ostler_lab::events::{Event, Stamped};
 use ostler_lab::image::{Image, Manifest};
+use ostler_lab::machine::Time;
 use ostler_lab::program::Program;
 use ostler_lab::progress::Progress;
 use ostler_lab::scenario::Scenario;
@@ -67,6 +68,7 @@ impl World {
                 load: None,
                 guest: None,
                 evil: None,
+                plugin: None,
                 tests: Vec::new(),
             },
             program: Program::new(
@@ -85,6 +87,7 @@ impl World {
             binaries: &self.binaries,
             program: &self.program,
             run: &run,
+            time: &Time::Wall,
             life: Life::Bound,
         };
         let mut events = Vec::new();

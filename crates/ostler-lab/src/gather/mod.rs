@@ -70,6 +70,8 @@ struct Machine {
     started: String,
     qemu: String,
     kernel: String,
+    /// `None` for events without a run's beginning.
+    clock: Option<Clock>,
 }
 
 /// Sums up a run, load by load.
@@ -96,10 +98,12 @@ fn sort(events: &[Stamped]) -> (Machine, Vec<Seen<'_>>) {
                 revision,
                 started,
                 qemu,
+                clock,
             } => {
                 machine.revision.clone_from(revision);
                 machine.started.clone_from(started);
                 machine.qemu.clone_from(qemu);
+                machine.clock = Some(*clock);
             }
             Event::Up { kernel, .. } => machine.kernel.clone_from(kernel),
             Event::CellStart { cell, unix_ms } => {
@@ -224,7 +228,7 @@ fn summary(
         ),
         // A round that went wrong counts for nobody.
         rounds: rounds.map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX)),
-        clock: Clock::Wall,
+        clock: machine.clock.unwrap_or(Clock::Wall),
         slo_us,
         baseline: scenario
             .policies

@@ -44,14 +44,22 @@ pub fn header(run: &RunSummary) -> Node {
         .child(el("dl").class("facts").children(facts))
 }
 
-/// What must be known before any figure is read; only on wall time.
-pub fn caveat(run: &RunSummary) -> Option<Node> {
-    (run.clock == Clock::Wall).then(|| {
-        el("p").class("caveat").attr("role", "note").child(el("strong").text("Wall time. ")).text(
+/// What must be known before any figure is read: whose seconds they are in.
+pub fn caveat(run: &RunSummary) -> Node {
+    let (clock, meaning) = match run.clock {
+        Clock::Wall => (
+            "Wall time. ",
             "Whatever else the real machine did is in these figures: rates and latencies are indicative. Counts, core-seconds and the \
              plans' behaviour are firm.",
-        )
-    })
+        ),
+        Clock::Machine => (
+            "Machine time. ",
+            "A second is what the emulated cores execute in it, one nanosecond per instruction: what else the real machine did isn't in \
+             these figures. Caches and memory nodes cost nothing of their own.",
+        ),
+    };
+    let paragraph = el("p").class("caveat").attr("role", "note");
+    paragraph.child(el("strong").text(clock)).text(meaning)
 }
 
 /// Four numbers against the baseline; what wasn't measured says so.

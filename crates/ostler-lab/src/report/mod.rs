@@ -97,7 +97,7 @@ fn section(id: &str, title: &str) -> Node {
 
 fn main(run: &RunSummary) -> Node {
     let mut main = el("main")
-        .children(headline::caveat(run))
+        .child(headline::caveat(run))
         .child(headline::cards(run));
     main = main
         .child(section("policies", "Policies side by side").child(table::table(run)))

@@ -53,7 +53,7 @@ pub struct Host {
 }
 
 /// Whose seconds a run is measured in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Clock {
     /// The real machine's: what else it does shows in rates and latencies.

@@ -178,6 +178,7 @@ proptest! {
             prop_assert!(!page.contains(infinite), "an infinity reached the page: {infinite}");
         }
         prop_assert_eq!(page.contains("Wall time."), run.clock == Clock::Wall);
+        prop_assert_eq!(page.contains("Machine time."), run.clock == Clock::Machine);
     }
 }
 

@@ -1,0 +1,43 @@
+//! Machine time: a plugin for QEMU's TCG that owns the emulated host's clock.
+//!
+//! Under plain TCG a guest's clock is the real machine's. How long anything takes then depends on what else the machine
+//! does, and a loop of 35 ms takes 75 ms under a neighbour. Here time is what the guest itself does: a core's time is the
+//! number of instructions it has executed times a cost, and the machine's time is the furthest that any core has come. The
+//! same program takes the same time, busy or not, on a laptop or a server; real time only decides how long one waits.
+//!
+//! ## How it works
+//!
+//! - **Counting.** Each translation block adds its instructions to its core's counter, inline. Once half a quantum has
+//!   gathered, it calls us ([`machine::Machine::quantum`]).
+//! - **Lockstep.** Cores run in threads of their own and would drift apart. A core that comes more than a quantum ahead of
+//!   the slowest one waits ([`lockstep`]). The quantum bounds what one core can see of another's past or future; 10 us costs
+//!   next to nothing, and is less than a wake-up.
+//! - **Halted cores** hold nobody back. From the moment one is kicked (an interrupt, a piece of work) it does, at the time of
+//!   the kick: until its thread has got a real core, the others can't run away from it. So the real machine's wake-up
+//!   latency doesn't leak into the emulated one.
+//! - **Timers** are fired by the cores' own threads when time comes to their deadline, never by QEMU's main loop at
+//!   some real moment. When every core is halted, time skips to the next deadline. It stands still while a disk
+//!   request is on its way: how long the real disk takes must not be told in the jumps of an idle machine.
+//! - **QEMU's internals.** QEMU 10.0 has the hooks but no public way to set them: the clock's three slots in its table of
+//!   accelerator functions, and the one for kicks. [`qemu::layout`] finds them by the machine code of QEMU's own exported
+//!   functions and refuses to go on where anything differs from what it knows.
+//! - **Cures.** Two faults of QEMU's TCG make guests of the emulated host die or hang; [`qemu::cure`] mends both in
+//!   memory, and says so.
+//! - **The watchdog** ([`watch`]) tells what each core was waiting for when time stands still or timers aren't fired.
+//!
+//! ## What it doesn't do yet
+//!
+//! Every instruction costs the same; caches, memory nodes and interrupts between cores cost nothing of their own. A string
+//! instruction (`rep movs`) counts as few instructions however long it is. A VM exit costs what its host executes.
+//!
+//! May depend on: nothing of ours. The lab loads the built library into the emulated host's QEMU.
+
+pub mod clock;
+pub mod gate;
+pub mod lockstep;
+pub mod machine;
+pub mod options;
+pub mod qemu;
+pub mod refusal;
+pub mod threads;
+pub mod watch;

@@ -1,0 +1,231 @@
+//! Who has come how far, and who must wait for whom.
+//!
+//! Each core publishes its time. The machine's time is the furthest that was ever published; it never goes back. A core
+//! may go on while no core that matters is more than a quantum behind it. Which ones matter is told by their state:
+//!
+//! | state | it is | holds others back |
+//! |---|---|---|
+//! | idle | halted, with nothing to do | no |
+//! | kicked | halted, but somebody has given it work; its thread hasn't got a real core yet | from the time of the kick on |
+//! | running | executing, or inside QEMU on behalf of an instruction | from the last time it published |
+//! | absent | was running, but hasn't been seen for seconds of real time | no |
+//!
+//! Without *kicked*, the time between an interrupt and the target's first instruction would be as long as the real
+//! machine took to schedule a thread, told in the others' instructions. *Absent* is a way out, not a part of ordinary
+//! life: whatever a core waits for inside QEMU, the rest of the machine doesn't wait with it for ever.
+//!
+//! All of it is atomics without a lock: each core writes its own seat; others write it only to move *idle* to *kicked*, a
+//! *kicked* that turned out to have no work back to *idle*, and *running* or *kicked* to *absent*.
+
+use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
+
+/// What a core is doing, as far as time is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// Halted; holds nobody back.
+    Idle,
+    /// Halted, but woken; holds others back from the time of the kick.
+    Kicked,
+    /// Executing.
+    Running,
+    /// Not seen for long; holds nobody back until it is seen again.
+    Absent,
+}
+
+impl State {
+    fn of(value: u8) -> State {
+        match value {
+            0 => State::Idle,
+            1 => State::Kicked,
+            2 => State::Running,
+            _ => State::Absent,
+        }
+    }
+
+    /// In a word, for the watchdog.
+    pub fn word(self) -> &'static str {
+        match self {
+            State::Idle => "halted",
+            State::Kicked => "woken but not yet running",
+            State::Running => "running",
+            State::Absent => "not seen for long",
+        }
+    }
+}
+
+/// What a core shows of itself. On cache lines of its own: every core reads all of them, many times in a millisecond.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Seat {
+    time: AtomicI64,
+    state: AtomicU8,
+}
+
+/// A core that another one waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its number.
+    pub core: usize,
+    /// How far it has come, ns.
+    pub time: i64,
+}
+
+/// The machine's time, and all cores'.
+#[derive(Debug)]
+pub struct Lockstep {
+    quantum_ns: i64,
+    now: AtomicI64,
+    seats: Box<[Seat]>,
+}
+
+impl Lockstep {
+    /// A machine at time 0 with all its cores halted.
+    pub fn new(cores: usize, quantum_ns: i64) -> Lockstep {
+        let seat = |_| Seat {
+            time: AtomicI64::new(0),
+            state: AtomicU8::new(State::Idle as u8),
+        };
+        Lockstep {
+            quantum_ns,
+            now: AtomicI64::new(0),
+            seats: (0..cores).map(seat).collect(),
+        }
+    }
+
+    /// How many cores there are.
+    pub fn cores(&self) -> usize {
+        self.seats.len()
+    }
+
+    /// The machine's time, ns.
+    pub fn now(&self) -> i64 {
+        self.now.load(Ordering::SeqCst)
+    }
+
+    /// Moves the machine's time on to `time` if it isn't there yet. Returns where it is now.
+    pub fn advance(&self, time: i64) -> i64 {
+        self.now.fetch_max(time, Ordering::SeqCst).max(time)
+    }
+
+    /// What a core is doing, and how far it has come.
+    pub fn seat(&self, core: usize) -> (State, i64) {
+        let seat = &self.seats[core];
+        let state = State::of(seat.state.load(Ordering::SeqCst));
+        (state, seat.time.load(Ordering::SeqCst))
+    }
+
+    /// A core runs and has come to `time`. Returns what it was taken to be doing until now: one that was absent has to
+    /// catch up before it holds others back again.
+    pub fn publish(&self, core: usize, time: i64) -> State {
+        let seat = &self.seats[core];
+        seat.time.store(time, Ordering::SeqCst);
+        self.advance(time);
+        if seat.state.load(Ordering::SeqCst) == State::Running as u8 {
+            return State::Running;
+        }
+        State::of(seat.state.swap(State::Running as u8, Ordering::SeqCst))
+    }
+
+    /// A core halts. Work may have come while it was about to: it asks `has_work` after it has shown itself idle, so that
+    /// either it sees the work or whoever brings it sees it idle.
+    pub fn rest(&self, core: usize, has_work: impl FnOnce() -> bool) {
+        self.set(core, State::Idle);
+        if has_work() {
+            self.kick(core, self.now());
+        }
+    }
+
+    /// Somebody whose time is `at` has given a core work.
+    pub fn kick(&self, core: usize, at: i64) {
+        let seat = &self.seats[core];
+        if seat.state.load(Ordering::SeqCst) == State::Idle as u8 {
+            // First the time, then the state: nobody may see it kicked at the time when it halted.
+            seat.time.fetch_max(at, Ordering::SeqCst);
+            self.change(core, State::Idle, State::Kicked);
+        }
+    }
+
+    /// A halted core goes on; its own clock says `local`. Returns the time from which it does: that of the kick, or the
+    /// machine's if there was none.
+    pub fn resume(&self, core: usize, local: i64) -> i64 {
+        let seat = &self.seats[core];
+        let from = match self.seat(core) {
+            (State::Kicked, time) => time,
+            _ => self.now(),
+        };
+        let start = from.max(local);
+        seat.time.store(start, Ordering::SeqCst);
+        self.set(core, State::Running);
+        start
+    }
+
+    /// The first core that is more than a quantum behind `core`, which is at `time`. A kicked one for which `has_work`
+    /// denies any work was woken for nothing, and is idle again.
+    pub fn holder(
+        &self,
+        core: usize,
+        time: i64,
+        has_work: impl Fn(usize) -> bool,
+    ) -> Option<Holder> {
+        (0..self.cores())
+            .filter(|&other| other != core)
+            .find_map(|other| {
+                let (state, its) = self.seat(other);
+                let behind = time - its > self.quantum_ns;
+                match state {
+                    State::Running if behind => Some(Holder {
+                        core: other,
+                        time: its,
+                    }),
+                    State::Kicked if behind => {
+                        if has_work(other) {
+                            return Some(Holder {
+                                core: other,
+                                time: its,
+                            });
+                        }
+                        self.change(other, State::Kicked, State::Idle);
+                        // Work that came between the look and the change found it kicked, and left it so.
+                        if has_work(other) {
+                            self.kick(other, self.now());
+                        }
+                        None
+                    }
+                    _ => None,
+                }
+            })
+    }
+
+    /// Stops waiting for a core that hasn't moved since it was seen at `seen`. Returns whether it hadn't.
+    pub fn excuse(&self, seen: Holder) -> bool {
+        let (state, time) = self.seat(seen.core);
+        time == seen.time
+            && matches!(state, State::Running | State::Kicked)
+            && self.change(seen.core, state, State::Absent)
+    }
+
+    /// Whether no core has anything to do.
+    pub fn everyone_rests(&self, has_work: impl Fn(usize) -> bool) -> bool {
+        (0..self.cores()).all(|core| match self.seat(core).0 {
+            State::Idle | State::Kicked => !has_work(core),
+            State::Absent => true,
+            State::Running => false,
+        })
+    }
+
+    fn set(&self, core: usize, state: State) {
+        self.seats[core].state.store(state as u8, Ordering::SeqCst);
+    }
+
+    fn change(&self, core: usize, from: State, to: State) -> bool {
+        self.seats[core]
+            .state
+            .compare_exchange(from as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    }
+}
+
+#[cfg(test)]
+#[path = "lockstep_tests.rs"]
+mod tests;

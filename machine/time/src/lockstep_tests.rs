@@ -1,0 +1,266 @@
+//! The rules of lockstep, on made-up machines: cores of random speed, halts and kicks in any order. One step of one core at a
+//! time, so that a failure can be repeated; what real threads make of it is tried in `machine_tests`.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const QUANTUM: i64 = 10_000;
+const STEP: i64 = QUANTUM / 2;
+
+/// What a core does next, if it may.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    /// Executes for at most a step.
+    Run(i64),
+    /// Halts.
+    Halt,
+    /// Gives another core work.
+    Kick(usize),
+    /// Its thread gets a real core, if it was woken.
+    Wake,
+    /// Is looked at by QEMU for nothing.
+    Disturb,
+}
+
+fn act(cores: usize) -> impl Strategy<Value = Act> {
+    prop_oneof![
+        8 => (1..=STEP).prop_map(Act::Run),
+        1 => Just(Act::Halt),
+        2 => (0..cores).prop_map(Act::Kick),
+        4 => Just(Act::Wake),
+        1 => Just(Act::Disturb),
+    ]
+}
+
+/// A made-up core: what the emulator would know of it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Core {
+    halted: bool,
+    work: bool,
+    local: i64,
+    kicked_at: Option<i64>,
+}
+
+/// The machine that the rules are tried on.
+struct World {
+    lockstep: Lockstep,
+    cores: Vec<Core>,
+}
+
+impl World {
+    fn new(cores: usize) -> World {
+        let halted = Core {
+            halted: true,
+            ..Core::default()
+        };
+        let mut world = World {
+            lockstep: Lockstep::new(cores, QUANTUM),
+            cores: vec![halted; cores],
+        };
+        world.kick(0, 0);
+        world.wake(0);
+        world
+    }
+
+    fn kick(&mut self, core: usize, at: i64) {
+        let target = &mut self.cores[core];
+        if target.halted && !target.work {
+            target.kicked_at = Some(at);
+        }
+        target.work = true;
+        self.lockstep.kick(core, at);
+    }
+
+    fn wake(&mut self, core: usize) {
+        let target = &mut self.cores[core];
+        if target.halted && target.work {
+            let start = self.lockstep.resume(core, target.local);
+            assert!(start >= target.local, "a core's time never goes back");
+            if let Some(at) = target.kicked_at.take() {
+                // One that was woken for nothing shortly before starts from then: no more than cores may be apart anyway.
+                assert!(
+                    start >= at - QUANTUM - STEP,
+                    "woken at {start} for work of {at}"
+                );
+            }
+            *target = Core {
+                local: start,
+                ..Core::default()
+            };
+        }
+    }
+
+    fn held(&self, core: usize) -> bool {
+        let cores = &self.cores;
+        self.lockstep
+            .holder(core, cores[core].local, |other| {
+                !cores[other].halted || cores[other].work
+            })
+            .is_some()
+    }
+
+    fn act(&mut self, core: usize, act: Act) {
+        let before = self.lockstep.now();
+        let me = self.cores[core];
+        match act {
+            Act::Wake => self.wake(core),
+            Act::Disturb if me.halted => self.lockstep.kick(core, self.lockstep.now()),
+            _ if me.halted || self.held(core) => {}
+            Act::Run(ns) => {
+                self.cores[core].local += ns;
+                assert_eq!(
+                    self.lockstep.publish(core, me.local + ns),
+                    State::Running,
+                    "it ran before"
+                );
+            }
+            Act::Halt => {
+                self.cores[core].halted = true;
+                let work = self.cores[core].work;
+                self.lockstep.rest(core, || work);
+            }
+            Act::Kick(other) if other != core => {
+                let at = self.lockstep.advance(me.local);
+                self.kick(other, at);
+            }
+            Act::Kick(_) | Act::Disturb => {}
+        }
+        assert!(self.lockstep.now() >= before, "time never goes back");
+        self.check();
+    }
+
+    /// What must hold at every moment.
+    fn check(&self) {
+        let ahead = self
+            .cores
+            .iter()
+            .filter(|c| !c.halted)
+            .map(|c| c.local)
+            .max();
+        for (number, core) in self.cores.iter().enumerate() {
+            let (state, time) = self.lockstep.seat(number);
+            if core.halted && core.work {
+                // A core that was demoted and given work again restarts from the machine's time.
+                assert_ne!(state, State::Running);
+                assert!(
+                    state == State::Kicked,
+                    "core {number} has work and holds nobody back"
+                );
+            }
+            if !core.halted {
+                assert_eq!(state, State::Running);
+                assert_eq!(time, core.local);
+                let ahead = ahead.expect("one runs");
+                assert!(
+                    ahead - core.local <= QUANTUM + STEP,
+                    "core {number} at {} was left behind by {}",
+                    core.local,
+                    ahead - core.local
+                );
+            }
+            // While it waits for a real core, nobody runs away from it.
+            if let (Some(at), Some(ahead)) = (core.kicked_at, ahead) {
+                assert!(
+                    ahead - at <= QUANTUM + STEP,
+                    "core {number} was woken at {at}, and others are at {ahead}"
+                );
+            }
+        }
+    }
+
+    /// Whether anybody can do anything: all halted, or one runs and isn't held, or one is about to wake.
+    fn goes_on(&self) -> bool {
+        let running = (0..self.cores.len()).filter(|&c| !self.cores[c].halted);
+        let mut free = running.clone().filter(|&c| !self.held(c));
+        running.count() == 0
+            || free.next().is_some()
+            || self.cores.iter().any(|c| c.halted && c.work)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn nobody_is_left_behind_and_somebody_always_goes_on(
+        (cores, acts) in (2..6_usize).prop_flat_map(|cores| (Just(cores), prop::collection::vec((0..cores, act(cores)), 1..600)))
+    ) {
+        let mut world = World::new(cores);
+        for (core, act) in acts {
+            world.act(core, act);
+            prop_assert!(world.goes_on());
+        }
+    }
+}
+
+#[test]
+fn halted_cores_hold_nobody_back_and_kicked_ones_do() {
+    let lockstep = Lockstep::new(2, QUANTUM);
+    let works = |_| true;
+    lockstep.resume(0, 0);
+    lockstep.publish(0, 1_000_000);
+    assert_eq!(lockstep.holder(0, 1_000_000, works), None);
+    lockstep.kick(1, 1_000_000);
+    assert_eq!(
+        lockstep.holder(0, 1_000_000 + QUANTUM, works),
+        None,
+        "a quantum ahead is fine"
+    );
+    let late = 1_000_001 + QUANTUM;
+    assert_eq!(
+        lockstep.holder(0, late, works),
+        Some(Holder {
+            core: 1,
+            time: 1_000_000
+        })
+    );
+    assert_eq!(
+        lockstep.resume(1, 5),
+        1_000_000,
+        "it starts when it was kicked"
+    );
+}
+
+#[test]
+fn a_kick_for_nothing_is_forgotten() {
+    let lockstep = Lockstep::new(2, QUANTUM);
+    lockstep.resume(0, 0);
+    lockstep.kick(1, 0);
+    assert_eq!(lockstep.holder(0, QUANTUM + 1, |_| false), None);
+    assert_eq!(lockstep.seat(1).0, State::Idle);
+}
+
+#[test]
+fn work_that_comes_while_halting_isnt_missed() {
+    let lockstep = Lockstep::new(2, QUANTUM);
+    lockstep.resume(1, 0);
+    lockstep.publish(0, 700);
+    lockstep.rest(1, || true);
+    assert_eq!(lockstep.seat(1), (State::Kicked, 700));
+    assert!(!lockstep.everyone_rests(|_| true));
+}
+
+#[test]
+fn an_excused_core_holds_nobody_back_until_it_is_seen_again() {
+    let lockstep = Lockstep::new(2, QUANTUM);
+    lockstep.resume(0, 0);
+    lockstep.resume(1, 0);
+    let holder = lockstep
+        .holder(0, QUANTUM + 1, |_| true)
+        .expect("it is behind");
+    lockstep.publish(1, 1);
+    assert!(!lockstep.excuse(holder), "it has moved");
+    let holder = lockstep
+        .holder(0, QUANTUM + 2, |_| true)
+        .expect("it is behind again");
+    assert!(lockstep.excuse(holder));
+    assert_eq!(lockstep.holder(0, QUANTUM + 2, |_| true), None);
+    lockstep.rest(0, || false);
+    assert!(
+        lockstep.everyone_rests(|core| core == 1),
+        "nor does it keep time from skipping"
+    );
+    assert_eq!(lockstep.publish(1, 2), State::Absent);
+    assert_eq!(lockstep.publish(1, 3), State::Running);
+}

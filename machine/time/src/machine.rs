@@ -1,0 +1,432 @@
+//! The clock of a machine: what happens when a core counts, halts, is woken, and when nobody has anything to do.
+//!
+//! QEMU is behind [`Emulator`], so that all of this runs in tests too, with threads that stand for cores.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::gate::Gate;
+use crate::lockstep::{Holder, Lockstep, State};
+use crate::options::{Idle, Options};
+use crate::threads::{Role, role};
+
+/// Looks at another core's seat before a waiting thread goes to sleep. On two real cores most waits end sooner.
+const SPINS: u32 = 300;
+/// A wait ends when what it waits for happens; this is how long it trusts in having been told.
+const NAP: Duration = Duration::from_millis(50);
+/// A core that holds others back without having moved for this long is waiting inside QEMU; time goes on without it.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often the thread that skips idle time looks around unasked: a core that was woken for nothing rests without telling.
+const GLANCE: Duration = Duration::from_millis(2);
+/// How often an idle machine is looked at that waits for a disk or for the outside.
+const LOOK: Duration = Duration::from_micros(200);
+/// A disk that hasn't answered for this long is worth naming.
+const SLOW: Duration = Duration::from_secs(2);
+/// No core: nobody is waited for.
+const NOBODY: usize = usize::MAX;
+
+/// What the clock needs of QEMU. Cores are known by their numbers.
+pub trait Emulator: Sync {
+    /// Instructions that a core has executed since [`Emulator::restart_count`]. Asked by the core's own thread.
+    fn counted(&self, core: usize) -> u64;
+    /// Begins to count anew. Asked by the core's own thread.
+    fn restart_count(&self, core: usize);
+    /// Whether a core has anything to do: an interrupt, queued work, instructions.
+    fn has_work(&self, core: usize) -> bool;
+    /// Whether somebody wants a core to leave its guest's code.
+    fn asked_to_leave(&self, core: usize) -> bool;
+    /// Whether waiting would be wrong: all other cores are stopped for this one, or it holds QEMU's big lock.
+    fn must_not_wait(&self, core: usize) -> bool;
+    /// Runs something under QEMU's big lock.
+    fn locked(&self, body: &mut dyn FnMut());
+    /// Time until the next timer is due, ns; 0 if one is due already.
+    fn due_in(&self) -> Option<i64>;
+    /// Fires the main loop's timers that are due. Under the big lock.
+    fn run_timers(&self);
+    /// Makes the main loop look at its timers again.
+    fn wake_main_loop(&self);
+    /// Whether any disk has a request on its way. Under the big lock.
+    fn disk_is_busy(&self) -> bool;
+    /// Disks with a request on its way, in words. Under the big lock.
+    fn busy_disks(&self) -> Vec<String>;
+    /// What QEMU knows of a core, for the watchdog.
+    fn describe(&self, core: usize) -> String;
+}
+
+/// What a core's own thread keeps of it. Others only read, for reports.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Own {
+    /// Instructions up to the last quantum.
+    pub executed: AtomicU64,
+    /// What its clock was moved on by while it was halted, ns.
+    pub offset_ns: AtomicI64,
+    /// How often it waited for another core, slept over it, and left off waiting because it was wanted elsewhere.
+    pub waits: AtomicU64,
+    /// See `waits`.
+    pub sleeps: AtomicU64,
+    /// See `waits`.
+    pub left: AtomicU64,
+    waits_for: AtomicUsize,
+}
+
+/// How often what happened.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Timers were fired by a core.
+    pub fires: AtomicU64,
+    /// Time skipped on while all cores were halted.
+    pub skips: AtomicU64,
+    /// An idle machine waited for a disk.
+    pub disk_waits: AtomicU64,
+    /// A core was excused from the lockstep. Not in ordinary life.
+    pub excused: AtomicU64,
+}
+
+/// What became of an attempt to skip idle time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Skip {
+    /// Time was moved on and timers were fired.
+    Moved,
+    /// Some core has something to do.
+    Busy,
+    /// A disk request is on its way.
+    Disk,
+    /// No timer is set: only the outside can wake the machine.
+    NoTimer,
+    /// Real time isn't there yet.
+    TooSoon(Duration),
+}
+
+/// A machine and its clock.
+#[derive(Debug)]
+pub struct Machine<E> {
+    /// What runs the instructions.
+    pub emulator: E,
+    /// As the user wants it.
+    pub options: Options,
+    /// All cores' times.
+    pub lockstep: Lockstep,
+    /// What happened how often.
+    pub counts: Counts,
+    own: Box<[Own]>,
+    /// The time up to which all of the main loop's timers have been fired.
+    fired_until: AtomicI64,
+    /// The disks that an idle machine has been waiting for, if it has for long.
+    slow_disks: Mutex<Vec<String>>,
+    /// Where cores wait for each other.
+    barrier: Gate,
+    /// Where the thread that skips idle time waits for idleness.
+    bell: Gate,
+    /// Where our threads wait for the machine's end.
+    farewell: Gate,
+    ending: AtomicBool,
+}
+
+impl<E: Emulator> Machine<E> {
+    /// A machine whose cores are all halted, at time 0.
+    pub fn new(emulator: E, cores: usize, options: Options) -> Machine<E> {
+        let own = |_| Own {
+            waits_for: AtomicUsize::new(NOBODY),
+            ..Own::default()
+        };
+        Machine {
+            emulator,
+            options,
+            lockstep: Lockstep::new(cores, options.quantum_ns),
+            counts: Counts::default(),
+            own: (0..cores).map(own).collect(),
+            fired_until: AtomicI64::new(0),
+            slow_disks: Mutex::default(),
+            barrier: Gate::default(),
+            bell: Gate::default(),
+            farewell: Gate::default(),
+            ending: AtomicBool::new(false),
+        }
+    }
+
+    /// What a core's thread keeps of it.
+    pub fn own(&self, core: usize) -> &Own {
+        &self.own[core]
+    }
+
+    /// The core that another one waits for just now.
+    pub fn waits_for(&self, core: usize) -> Option<usize> {
+        let other = self.own[core].waits_for.load(Ordering::Relaxed);
+        (other != NOBODY).then_some(other)
+    }
+
+    /// A core's own clock. By its own thread.
+    fn local(&self, core: usize) -> i64 {
+        let own = &self.own[core];
+        let executed = own.executed.load(Ordering::Relaxed) + self.emulator.counted(core);
+        self.options.cost.ns(executed) + own.offset_ns.load(Ordering::Relaxed)
+    }
+
+    /// Moves a core's own clock on to `time`. By its own thread.
+    fn catch_up(&self, core: usize, time: i64) {
+        let behind = time - self.local(core);
+        if behind > 0 {
+            self.own[core]
+                .offset_ns
+                .fetch_add(behind, Ordering::Relaxed);
+        }
+    }
+
+    /// The time, for whoever asks: QEMU's virtual clock, and the guest's time stamp counter. What a core is told, the whole
+    /// machine has come to: another core that asks afterwards is never told less.
+    pub fn read(&self) -> i64 {
+        match role() {
+            Role::Core(core) => self.lockstep.advance(self.local(core)),
+            Role::Ours => self.lockstep.now(),
+            Role::Other => self.fired_until.load(Ordering::SeqCst),
+        }
+    }
+
+    /// A core has counted half a quantum or more. Comes from its thread, between two blocks of the guest's code.
+    pub fn quantum(&self, core: usize) {
+        let mut time = self.local(core);
+        if self.lockstep.publish(core, time) == State::Absent {
+            self.catch_up(core, self.lockstep.now());
+            time = self.local(core);
+            self.lockstep.publish(core, time);
+        }
+        self.barrier.wake();
+        if !self.emulator.must_not_wait(core) {
+            if self.emulator.due_in() == Some(0) {
+                self.fire();
+            } else {
+                // No timer is due at the machine's time, so none is at this core's, which isn't later.
+                self.fired_until.fetch_max(time, Ordering::SeqCst);
+            }
+            if !self.wait_for_others(core, time) {
+                // It keeps its count: the next block of code brings it back here.
+                return;
+            }
+        }
+        let executed = self.emulator.counted(core);
+        self.own[core]
+            .executed
+            .fetch_add(executed, Ordering::Relaxed);
+        self.emulator.restart_count(core);
+    }
+
+    /// Waits until nobody is more than a quantum behind. Returns `false` if the core is wanted elsewhere before that: for an
+    /// interrupt, or because another one needs all cores to stop.
+    fn wait_for_others(&self, core: usize, time: i64) -> bool {
+        let own = &self.own[core];
+        let mut spins = 0;
+        let mut seen: Option<(Holder, Instant)> = None;
+        let free = loop {
+            // A woken core is asked after its work only once the wait gets longer: it is a call into QEMU.
+            let asks = spins > SPINS / 4;
+            let held = |asks: bool| {
+                self.lockstep
+                    .holder(core, time, |other| !asks || self.emulator.has_work(other))
+            };
+            let Some(holder) = held(asks) else {
+                break true;
+            };
+            if self.emulator.asked_to_leave(core) {
+                own.left.fetch_add(1, Ordering::Relaxed);
+                break false;
+            }
+            if spins == 0 {
+                own.waits.fetch_add(1, Ordering::Relaxed);
+            }
+            if spins < SPINS {
+                spins += 1;
+                std::hint::spin_loop();
+                continue;
+            }
+            own.sleeps.fetch_add(1, Ordering::Relaxed);
+            own.waits_for.store(holder.core, Ordering::Relaxed);
+            self.barrier.wait_while(NAP, || {
+                held(true).is_some() && !self.emulator.asked_to_leave(core)
+            });
+            match seen {
+                Some((same, since)) if same == holder => {
+                    if since.elapsed() > PATIENCE && self.lockstep.excuse(holder) {
+                        self.counts.excused.fetch_add(1, Ordering::Relaxed);
+                        self.barrier.wake();
+                    }
+                }
+                _ => seen = Some((holder, Instant::now())),
+            }
+        };
+        if spins >= SPINS {
+            own.waits_for.store(NOBODY, Ordering::Relaxed);
+        }
+        free
+    }
+
+    /// Fires all timers that are due. Right here, in the thread of the core whose time has come to them: work that is queued for
+    /// later may be looked at late, or never.
+    fn fire(&self) {
+        self.counts.fires.fetch_add(1, Ordering::Relaxed);
+        self.emulator.locked(&mut || self.fire_locked());
+    }
+
+    fn fire_locked(&self) {
+        let now = self.lockstep.now();
+        self.emulator.run_timers();
+        self.fired_until.fetch_max(now, Ordering::SeqCst);
+        if self.emulator.due_in() == Some(0) {
+            // What is left belongs to the block layer, whose timers only the main loop may run.
+            self.emulator.wake_main_loop();
+        }
+    }
+
+    /// A core's thread has found nothing to do, and is about to sleep.
+    pub fn rest(&self, core: usize) {
+        self.lockstep.advance(self.local(core));
+        self.lockstep.rest(core, || self.emulator.has_work(core));
+        self.barrier.wake();
+        self.bell.wake();
+    }
+
+    /// A core's thread has slept, and goes on.
+    pub fn resume(&self, core: usize) {
+        let start = self.lockstep.resume(core, self.local(core));
+        self.catch_up(core, start);
+    }
+
+    /// Somebody is about to wake a core's thread. From now on nobody runs away from it.
+    pub fn kicked(&self, core: usize) {
+        let at = match role() {
+            Role::Core(_) => self.read(),
+            Role::Ours | Role::Other => self.lockstep.now(),
+        };
+        self.lockstep.kick(core, at);
+    }
+
+    /// Some core was asked to leave its guest's code: one that waits here must see it.
+    pub fn asked(&self) {
+        self.barrier.wake();
+    }
+
+    /// Skips to the next timer if every core is halted and no disk is at work. `idle_since` is when the machine was first seen
+    /// idle, in both times; only pacing looks at it.
+    pub fn skip(&self, idle_since: Option<(Instant, i64)>) -> Skip {
+        let rests = || {
+            self.lockstep
+                .everyone_rests(|core| self.emulator.has_work(core))
+        };
+        if !rests() {
+            return Skip::Busy;
+        }
+        let mut outcome = Skip::Busy;
+        self.emulator.locked(&mut || {
+            // Again, under the lock: nothing that wakes a core can happen now.
+            if !rests() {
+                return;
+            }
+            if self.emulator.disk_is_busy() {
+                self.counts.disk_waits.fetch_add(1, Ordering::Relaxed);
+                outcome = Skip::Disk;
+                return;
+            }
+            let Some(ns) = self.emulator.due_in() else {
+                outcome = Skip::NoTimer;
+                return;
+            };
+            let to = self.lockstep.now() + ns;
+            if let Some((real, then)) = idle_since {
+                let wait = Duration::from_nanos((to - then).max(0).unsigned_abs())
+                    .saturating_sub(real.elapsed());
+                if !wait.is_zero() {
+                    outcome = Skip::TooSoon(wait);
+                    return;
+                }
+            }
+            self.counts.skips.fetch_add(1, Ordering::Relaxed);
+            self.lockstep.advance(to);
+            self.fire_locked();
+            outcome = Skip::Moved;
+        });
+        outcome
+    }
+
+    /// Skips idle time until the machine ends. The body of a thread.
+    pub fn skip_idle_time(&self) {
+        let mut idle_since = None;
+        let mut disk_since = None;
+        while !self.ending.load(Ordering::SeqCst) {
+            let outcome = self.skip(idle_since);
+            self.note_disks(outcome, &mut disk_since);
+            let pause = match outcome {
+                Skip::Busy => {
+                    idle_since = None;
+                    self.bell.wait_while(GLANCE, || {
+                        !self.ending.load(Ordering::SeqCst)
+                            && !self
+                                .lockstep
+                                .everyone_rests(|core| self.emulator.has_work(core))
+                    });
+                    if self.options.idle == Idle::Pace {
+                        idle_since = Some((Instant::now(), self.lockstep.now()));
+                    }
+                    continue;
+                }
+                // A timer that wasn't ours to fire is still due: let the main loop have it.
+                Skip::Moved if self.emulator.due_in() == Some(0) => LOOK,
+                Skip::Moved => continue,
+                Skip::Disk | Skip::NoTimer => LOOK,
+                Skip::TooSoon(wait) => wait.min(NAP),
+            };
+            self.bell.wait_while(pause, || {
+                !self.ending.load(Ordering::SeqCst)
+                    && self
+                        .lockstep
+                        .everyone_rests(|core| self.emulator.has_work(core))
+            });
+        }
+    }
+
+    /// Keeps the names of disks that don't answer, for the watchdog: it must not ask itself, for the lock that it needs to
+    /// may be what everything waits for.
+    fn note_disks(&self, outcome: Skip, since: &mut Option<Instant>) {
+        let slow = || {
+            self.slow_disks
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        };
+        if outcome != Skip::Disk {
+            if since.take().is_some_and(|since| since.elapsed() > SLOW) {
+                slow().clear();
+            }
+        } else if since.get_or_insert_with(Instant::now).elapsed() > SLOW && slow().is_empty() {
+            let mut names = Vec::new();
+            self.emulator
+                .locked(&mut || names = self.emulator.busy_disks());
+            *slow() = names;
+        }
+    }
+
+    /// The disks that an idle machine has been waiting for, if it has for long.
+    pub fn slow_disks(&self) -> Vec<String> {
+        self.slow_disks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// QEMU ends: our threads are to leave it alone.
+    pub fn end(&self) {
+        self.ending.store(true, Ordering::SeqCst);
+        self.bell.wake();
+        self.farewell.wake();
+    }
+
+    /// Waits, in one of our own threads, until the machine ends or `time` has passed. Returns whether it ends.
+    pub fn ends_within(&self, time: Duration) -> bool {
+        !self
+            .farewell
+            .wait_while(time, || !self.ending.load(Ordering::SeqCst))
+    }
+}
+
+#[cfg(test)]
+#[path = "machine_tests.rs"]
+mod tests;

@@ -1,0 +1,335 @@
+//! A made-up emulator with real threads for cores: they execute "instructions", halt, wake each other and set timers, and the
+//! real machine's scheduler interferes as it likes. What must hold is that nothing hangs and that nobody sees time go back
+//! or run away.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use super::*;
+use crate::clock::Cost;
+use crate::threads::become_role;
+
+const QUANTUM: i64 = 10_000;
+const BLOCK: u64 = 50;
+/// What a test may take in real time before it counts as hung; the watchdog of these tests.
+const HUNG: Duration = Duration::from_mins(2);
+
+#[derive(Default)]
+struct FakeCore {
+    counted: AtomicU64,
+    halted: AtomicBool,
+    /// Interrupts that it hasn't taken.
+    pending: AtomicU32,
+    leave: AtomicBool,
+    bed: Gate,
+}
+
+#[derive(Default)]
+struct Fake {
+    cores: Vec<FakeCore>,
+    lock: Mutex<()>,
+    /// When the one timer is due, and whom it wakes.
+    timer: Mutex<Option<(i64, usize)>>,
+    late: AtomicI64,
+    disk: AtomicBool,
+    machine: std::sync::OnceLock<std::sync::Weak<Machine<Fake>>>,
+}
+
+impl Fake {
+    fn machine(&self) -> Arc<Machine<Fake>> {
+        self.machine
+            .get()
+            .and_then(std::sync::Weak::upgrade)
+            .expect("it is there")
+    }
+
+    fn interrupt(&self, core: usize) {
+        let machine = self.machine();
+        self.cores[core].pending.fetch_add(1, Ordering::SeqCst);
+        machine.kicked(core);
+        self.cores[core].leave.store(true, Ordering::SeqCst);
+        self.cores[core].bed.wake();
+        machine.asked();
+    }
+}
+
+impl Emulator for Fake {
+    fn counted(&self, core: usize) -> u64 {
+        self.cores[core].counted.load(Ordering::Relaxed)
+    }
+    fn restart_count(&self, core: usize) {
+        self.cores[core].counted.store(0, Ordering::Relaxed);
+    }
+    fn has_work(&self, core: usize) -> bool {
+        let core = &self.cores[core];
+        !core.halted.load(Ordering::SeqCst) || core.pending.load(Ordering::SeqCst) > 0
+    }
+    fn asked_to_leave(&self, core: usize) -> bool {
+        self.cores[core].leave.load(Ordering::SeqCst)
+    }
+    fn must_not_wait(&self, _: usize) -> bool {
+        false
+    }
+    fn locked(&self, body: &mut dyn FnMut()) {
+        let _guard = self.lock.lock().expect("nobody panicked");
+        body();
+    }
+    fn due_in(&self) -> Option<i64> {
+        let (due, _) = (*self.timer.lock().expect("nobody panicked"))?;
+        Some((due - self.machine().read()).max(0))
+    }
+    fn run_timers(&self) {
+        let now = self.machine().read();
+        let due = self
+            .timer
+            .lock()
+            .expect("nobody panicked")
+            .take_if(|(due, _)| *due <= now);
+        if let Some((due, core)) = due {
+            self.late.fetch_max(now - due, Ordering::SeqCst);
+            self.interrupt(core);
+        }
+    }
+    fn wake_main_loop(&self) {}
+    fn disk_is_busy(&self) -> bool {
+        self.disk.load(Ordering::SeqCst)
+    }
+    fn busy_disks(&self) -> Vec<String> {
+        vec!["root".to_owned()]
+    }
+    fn describe(&self, core: usize) -> String {
+        format!(
+            "{} pending",
+            self.cores[core].pending.load(Ordering::SeqCst)
+        )
+    }
+}
+
+fn build(cores: usize) -> Arc<Machine<Fake>> {
+    let mut fake = Fake::default();
+    fake.cores.resize_with(cores, FakeCore::default);
+    for core in &fake.cores {
+        core.halted.store(true, Ordering::SeqCst);
+    }
+    let options = Options {
+        quantum_ns: QUANTUM,
+        cost: Cost::from_ps(1000),
+        ..Options::default()
+    };
+    let machine = Arc::new(Machine::new(fake, cores, options));
+    let _ = machine.emulator.machine.set(Arc::downgrade(&machine));
+    machine
+}
+
+impl Machine<Fake> {
+    /// One core executes so many instructions, in blocks.
+    fn execute(&self, core: usize, instructions: u64) {
+        let fake = &self.emulator.cores[core];
+        for _ in 0..instructions / BLOCK {
+            fake.counted.fetch_add(BLOCK, Ordering::Relaxed);
+            if fake.counted.load(Ordering::Relaxed) >= self.options.step() {
+                self.quantum(core);
+            }
+            // As the translated code does at the start of each block.
+            if fake.leave.swap(false, Ordering::SeqCst) {
+                fake.pending.store(0, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// One core halts until it is interrupted.
+    fn halt(&self, core: usize) {
+        let fake = &self.emulator.cores[core];
+        fake.halted.store(true, Ordering::SeqCst);
+        self.emulator.locked(&mut || self.rest(core));
+        let hung = fake
+            .bed
+            .wait_while(HUNG, || fake.pending.load(Ordering::SeqCst) == 0);
+        assert!(!hung, "core {core} was never woken; {}", self.told());
+        fake.halted.store(false, Ordering::SeqCst);
+        fake.pending.store(0, Ordering::SeqCst);
+        fake.leave.store(false, Ordering::SeqCst);
+        self.resume(core);
+    }
+
+    fn told(&self) -> String {
+        let seats: Vec<_> = (0..self.lockstep.cores())
+            .map(|c| self.lockstep.seat(c))
+            .collect();
+        format!("now {}, {seats:?}", self.lockstep.now())
+    }
+}
+
+/// Runs a body per core, and the thread that skips idle time; all cores begin halted, and the first one is woken.
+fn run(machine: &Arc<Machine<Fake>>, body: impl Fn(usize) + Sync) {
+    std::thread::scope(|scope| {
+        let skipper = scope.spawn(|| {
+            become_role(Role::Ours);
+            machine.skip_idle_time();
+        });
+        let body = &body;
+        let cores: Vec<_> = (0..machine.lockstep.cores())
+            .map(|core| {
+                scope.spawn(move || {
+                    become_role(Role::Core(core));
+                    machine.halt(core);
+                    body(core);
+                    let fake = &machine.emulator.cores[core];
+                    fake.halted.store(true, Ordering::SeqCst);
+                    machine.rest(core);
+                })
+            })
+            .collect();
+        for core in 0..machine.lockstep.cores() {
+            machine.emulator.interrupt(core);
+        }
+        let ends: Vec<_> = cores
+            .into_iter()
+            .map(std::thread::ScopedJoinHandle::join)
+            .collect();
+        machine.end();
+        skipper.join().expect("the skipper ended well");
+        for end in ends {
+            end.expect("the core ended well");
+        }
+    });
+}
+
+#[test]
+fn cores_keep_together_whatever_the_scheduler_does() {
+    let machine = build(4);
+    let worst = AtomicI64::new(0);
+    run(&machine, |core| {
+        for _ in 0..2000 {
+            machine.execute(core, 5000);
+            let mine = machine.local(core);
+            for other in 0..4 {
+                let (state, time) = machine.lockstep.seat(other);
+                if state == State::Running {
+                    worst.fetch_max(mine - time, Ordering::SeqCst);
+                }
+            }
+        }
+    });
+    // A quantum, and what is executed between two looks: half a quantum and a block.
+    let bound = QUANTUM + QUANTUM / 2 + 2 * i64::try_from(BLOCK).expect("small");
+    let worst = worst.into_inner();
+    assert!(worst <= bound, "a core was {worst} ns ahead");
+    assert_eq!(machine.counts.excused.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_ball_that_is_passed_around_takes_the_same_time_each_round() {
+    const ROUNDS: usize = 500;
+    let machine = build(3);
+    let ball = AtomicUsize::new(0);
+    let times = Mutex::new(Vec::new());
+    run(&machine, |core| {
+        for round in 0..ROUNDS {
+            let turn = round * 3 + core;
+            while ball.load(Ordering::SeqCst) != turn {
+                machine.halt(core);
+            }
+            machine.execute(core, 20_000);
+            if core == 0 {
+                times.lock().expect("nobody panicked").push(machine.read());
+            }
+            ball.store(turn + 1, Ordering::SeqCst);
+            machine.emulator.interrupt((core + 1) % 3);
+        }
+    });
+    let times = times.into_inner().expect("nobody panicked");
+    let rounds: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    // Only one core ever executes: no more passes than its instructions, however long a thread waited for a real core.
+    for round in &rounds {
+        assert!(
+            (60_000..=60_000 + QUANTUM).contains(round),
+            "a round took {round} ns: {rounds:?}"
+        );
+    }
+}
+
+#[test]
+fn idle_time_is_skipped_to_the_timer_and_not_beyond() {
+    let machine = build(2);
+    run(&machine, |core| {
+        if core == 1 {
+            return;
+        }
+        for _ in 0..200 {
+            let begin = machine.read();
+            *machine.emulator.timer.lock().expect("nobody panicked") = Some((begin + 5_000_000, 0));
+            machine.halt(0);
+            let slept = machine.read() - begin;
+            assert!(
+                (5_000_000..5_000_000 + QUANTUM).contains(&slept),
+                "slept {slept} ns"
+            );
+        }
+    });
+    assert!(machine.counts.skips.load(Ordering::SeqCst) >= 200);
+}
+
+#[test]
+fn timers_fire_in_time_while_others_execute() {
+    let machine = build(2);
+    let done = AtomicBool::new(false);
+    run(&machine, |core| {
+        if core == 1 {
+            while !done.load(Ordering::SeqCst) {
+                machine.execute(1, 5000);
+            }
+            return;
+        }
+        for _ in 0..200 {
+            let begin = machine.read();
+            *machine.emulator.timer.lock().expect("nobody panicked") = Some((begin + 100_000, 0));
+            machine.halt(0);
+        }
+        done.store(true, Ordering::SeqCst);
+    });
+    let late = machine.emulator.late.load(Ordering::SeqCst);
+    assert!(late <= QUANTUM, "a timer was fired {late} ns late");
+}
+
+#[test]
+fn time_stands_still_while_an_idle_machine_waits_for_its_disk() {
+    let machine = build(1);
+    become_role(Role::Ours);
+    *machine.emulator.timer.lock().expect("nobody panicked") = Some((1_000_000, 0));
+    machine.emulator.disk.store(true, Ordering::SeqCst);
+    assert_eq!(machine.skip(None), Skip::Disk);
+    assert_eq!(machine.lockstep.now(), 0);
+    machine.emulator.disk.store(false, Ordering::SeqCst);
+    let paced = machine.skip(Some((Instant::now() + Duration::from_mins(1), 0)));
+    assert!(matches!(paced, Skip::TooSoon(_)), "{paced:?}");
+    assert_eq!(machine.skip(None), Skip::Moved);
+    assert_eq!(machine.lockstep.now(), 1_000_000);
+    assert_eq!(
+        machine.skip(None),
+        Skip::Busy,
+        "the timer has woken the core"
+    );
+    become_role(Role::Other);
+}
+
+#[test]
+fn the_main_loop_sees_no_time_at_which_a_timer_is_still_to_be_fired() {
+    let machine = build(1);
+    *machine.emulator.timer.lock().expect("nobody panicked") = Some((7_000, 0));
+    become_role(Role::Core(0));
+    machine.resume(0);
+    machine.execute(0, 5_000);
+    let seen = |role| {
+        become_role(role);
+        let time = machine.read();
+        become_role(Role::Core(0));
+        time
+    };
+    assert_eq!(seen(Role::Other), 5_000);
+    machine.execute(0, 4_950);
+    assert_eq!((seen(Role::Other), machine.read()), (5_000, 9_950));
+    machine.execute(0, 50);
+    assert_eq!((seen(Role::Other), machine.read()), (10_000, 10_000));
+    become_role(Role::Other);
+}

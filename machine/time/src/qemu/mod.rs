@@ -1,0 +1,477 @@
+//! The plugin itself: what QEMU calls, and what we call in QEMU. Everything unsafe is in this folder.
+#![allow(
+    unsafe_code,
+    reason = "this is the border to a program in C: its callbacks come in, and its functions are called, by C's rules"
+)]
+
+mod code;
+mod cure;
+mod layout;
+mod symbols;
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::time::Instant;
+
+use self::layout::{Cpu, Hooks, Offsets, Table, in_flight};
+use self::symbols::{Opaque, PerCore, Symbols};
+use crate::machine::{Emulator, Machine};
+use crate::options::Options;
+use crate::refusal::Refusal;
+use crate::threads::{Role, become_role};
+use crate::watch;
+
+/// `QEMU_CLOCK_VIRTUAL`.
+const VIRTUAL: c_int = 1;
+/// `QEMU_TIMER_ATTR_ALL`.
+const ALL_TIMERS: c_int = -1;
+/// `QEMU_PLUGIN_CB_NO_REGS`.
+const NO_REGISTERS: c_int = 0;
+/// `QEMU_PLUGIN_COND_GE`.
+const AT_LEAST: c_int = 7;
+/// `QEMU_PLUGIN_INLINE_ADD_U64`.
+const ADD: c_int = 0;
+
+/// The version of the plugin interface that we speak.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals, reason = "QEMU looks for it by this name")]
+pub static qemu_plugin_version: c_int = 4;
+
+/// `qemu_info_t`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Info {
+    target_name: *const c_char,
+    interface: [c_int; 2],
+    system_emulation: bool,
+    cores_at_start: c_int,
+    cores_at_most: c_int,
+}
+
+/// QEMU, as the clock sees it.
+#[derive(Debug)]
+pub struct Qemu {
+    version: String,
+    symbols: Symbols,
+    offsets: Offsets,
+    /// Instructions of the running quantum, per core.
+    counter: PerCore,
+    cpus: Box<[AtomicPtr<c_void>]>,
+}
+
+// SAFETY: the pointers are QEMU's, live as long as the process, and are only used in ways that QEMU allows any thread.
+unsafe impl Sync for Qemu {}
+// SAFETY: as above.
+unsafe impl Send for Qemu {}
+
+/// The one machine of this process, and when it was made.
+static MACHINE: OnceLock<(Machine<Qemu>, Instant)> = OnceLock::new();
+
+/// Says something on QEMU's standard error.
+fn say(text: &str) {
+    eprintln!("machine time: {text}");
+}
+
+/// What QEMU calls when it has loaded the library. Anything but 0 keeps it from starting.
+///
+/// # Safety
+/// Only for QEMU, with the arguments that its plugin interface promises.
+#[unsafe(no_mangle)]
+#[allow(clippy::similar_names, reason = "their names in C since there is C")]
+pub unsafe extern "C" fn qemu_plugin_install(
+    id: u64,
+    info: *const Info,
+    argc: c_int,
+    argv: *const *const c_char,
+) -> c_int {
+    let words: Vec<String> = (0..usize::try_from(argc).unwrap_or(0))
+        // SAFETY: QEMU passes `argc` strings.
+        .map(|i| {
+            unsafe { CStr::from_ptr(*argv.add(i)) }
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
+    // SAFETY: QEMU passes a valid structure.
+    match unsafe { install(id, &*info, &words) } {
+        Ok(()) => 0,
+        Err(refusal) => {
+            say(&format!("refused: {refusal}"));
+            1
+        }
+    }
+}
+
+/// # Safety
+/// Only from [`qemu_plugin_install`].
+unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal> {
+    let options = Options::parse(words.iter().map(String::as_str))?;
+    let Some(((10, 0), version)) = symbols::version() else {
+        let found = symbols::version().map_or_else(
+            || "of an unknown version (it doesn't export qmp_query_version)".to_owned(),
+            |(_, version)| version,
+        );
+        return Err(Refusal::Version { found });
+    };
+    if !info.system_emulation {
+        return Err(Refusal::NoMachine);
+    }
+    // SAFETY: QEMU passes the target's name.
+    let target = unsafe { CStr::from_ptr(info.target_name) }.to_string_lossy();
+    if target != "x86_64" {
+        return Err(Refusal::Target {
+            found: target.into_owned(),
+        });
+    }
+    let symbols = Symbols::find().map_err(|missing| Refusal::Symbols {
+        version: version.clone(),
+        missing: missing.join(", "),
+    })?;
+    let offsets = Offsets::read(&symbols, &version)?;
+    layout::check_setting()?;
+    // SAFETY: QEMU's own plugin interface, at the time for it.
+    let (control, scoreboard) = unsafe {
+        (
+            (symbols.qemu_plugin_request_time_control)(),
+            (symbols.qemu_plugin_scoreboard_new)(size_of::<u64>()),
+        )
+    };
+    if control.is_null() {
+        return Err(Refusal::Setting {
+            found: "another plugin controls time",
+            needed: "to be the only one",
+        });
+    }
+    let mended = if options.cure {
+        cure::mend(&symbols, &offsets)?
+    } else {
+        vec!["cure=off: guests may die or hang by QEMU's own faults".to_owned()]
+    };
+
+    let cores = usize::try_from(info.cores_at_most).unwrap_or(1).max(1);
+    let qemu = Qemu {
+        version: version.clone(),
+        symbols,
+        offsets,
+        counter: PerCore {
+            scoreboard,
+            offset: 0,
+        },
+        cpus: (0..cores).map(|_| AtomicPtr::default()).collect(),
+    };
+    let (machine, _) = MACHINE.get_or_init(|| (Machine::new(qemu, cores, options), Instant::now()));
+    start("skip", || machine.skip_idle_time())?;
+    start("watch", || watch::watch(machine, say))?;
+    // SAFETY: QEMU's own plugin interface; the callbacks have the types that it asks for.
+    unsafe {
+        (symbols.qemu_plugin_register_vcpu_init_cb)(id, core_made);
+        (symbols.qemu_plugin_register_vcpu_idle_cb)(id, core_idle);
+        (symbols.qemu_plugin_register_vcpu_resume_cb)(id, core_resumed);
+        (symbols.qemu_plugin_register_vcpu_tb_trans_cb)(id, translated);
+        (symbols.qemu_plugin_register_atexit_cb)(id, ended, std::ptr::null_mut());
+    }
+    say(&format!(
+        "QEMU {version}; {cores} cores, quantum {} ns, {} ps per instruction, idle time {}",
+        options.quantum_ns,
+        options.cost.ps(),
+        match options.idle {
+            crate::options::Idle::Skip => "skipped",
+            crate::options::Idle::Pace => "at the pace of real time",
+        }
+    ));
+    for mended in mended {
+        say(&mended);
+    }
+    Ok(())
+}
+
+/// Starts a thread of ours.
+fn start(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Refusal> {
+    std::thread::Builder::new()
+        .name(format!("time/{name}"))
+        .spawn(move || {
+            become_role(Role::Ours);
+            body();
+        })
+        .map(|_| ())
+        .map_err(|error| Refusal::Thread {
+            error: error.to_string(),
+        })
+}
+
+fn machine() -> &'static Machine<Qemu> {
+    // Every caller is a hook or a callback, and those are set after the machine is.
+    &MACHINE
+        .get()
+        .expect("the machine is made before it is hooked in")
+        .0
+}
+
+fn number(core: c_uint) -> usize {
+    core as usize
+}
+
+extern "C" fn get_clock() -> i64 {
+    machine().read()
+}
+
+/// QEMU may only move time on, and does so only in functions that we don't call.
+extern "C" fn set_clock(time: i64) {
+    machine().lockstep.advance(time);
+}
+
+/// In place of `mttcg_kick_vcpu_thread`.
+extern "C" fn kick(cpu: Opaque) {
+    let machine = machine();
+    let qemu = &machine.emulator;
+    if let Some(core) = qemu.core_of(cpu) {
+        machine.kicked(core);
+    }
+    // SAFETY: this is what the slot held.
+    unsafe { (qemu.symbols.mttcg_kick_vcpu_thread)(cpu) };
+    machine.asked();
+}
+
+/// In place of `tcg_handle_interrupt`, and the same but that the word is changed atomically: see [`cure`].
+extern "C" fn interrupt(cpu: Opaque, mask: c_int) {
+    let qemu = &machine().emulator;
+    Cpu(cpu)
+        .interrupts(&qemu.offsets)
+        .fetch_or(mask.cast_unsigned(), Ordering::SeqCst);
+    // SAFETY: QEMU passes one of its cores.
+    unsafe {
+        if (qemu.symbols.qemu_cpu_is_self)(cpu) {
+            Cpu(cpu).leave(&qemu.offsets).store(-1, Ordering::SeqCst);
+        } else {
+            (qemu.symbols.qemu_cpu_kick)(cpu);
+        }
+    }
+}
+
+/// In the core's own thread, before it executes anything, and under the big lock.
+unsafe extern "C" fn core_made(_: u64, core: c_uint) {
+    static HOOKED: OnceLock<()> = OnceLock::new();
+    let qemu = &machine().emulator;
+    HOOKED.get_or_init(
+        || match Table::find(&qemu.symbols, &qemu.offsets, &qemu.version) {
+            Ok(table) => table.hook(Hooks {
+                get: get_clock,
+                set: set_clock,
+                kick,
+                interrupt,
+            }),
+            Err(refusal) => {
+                say(&format!("refused: {refusal}"));
+                // SAFETY: nothing is lost: the machine hasn't begun. An ordinary exit would wait for this very thread.
+                unsafe { libc::_exit(1) };
+            }
+        },
+    );
+    become_role(Role::Core(number(core)));
+    let index = c_int::try_from(core).unwrap_or(c_int::MAX);
+    // SAFETY: it only looks the core up.
+    let cpu = unsafe { (qemu.symbols.qemu_get_cpu)(index) };
+    qemu.cpus[number(core)].store(cpu, Ordering::SeqCst);
+}
+
+unsafe extern "C" fn core_idle(_: u64, core: c_uint) {
+    machine().rest(number(core));
+}
+
+unsafe extern "C" fn core_resumed(_: u64, core: c_uint) {
+    machine().resume(number(core));
+}
+
+/// Each translated block counts its instructions, and comes to us once enough have gathered.
+unsafe extern "C" fn translated(_: u64, block: Opaque) {
+    let machine = machine();
+    let (symbols, counter) = (&machine.emulator.symbols, machine.emulator.counter);
+    // SAFETY: QEMU's own plugin interface, within the callback that it is for.
+    unsafe {
+        let instructions = (symbols.qemu_plugin_tb_n_insns)(block);
+        (symbols.qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu)(
+            block,
+            ADD,
+            counter,
+            instructions as u64,
+        );
+        (symbols.qemu_plugin_register_vcpu_tb_exec_cond_cb)(
+            block,
+            quantum,
+            NO_REGISTERS,
+            AT_LEAST,
+            counter,
+            machine.options.step(),
+            std::ptr::null_mut(),
+        );
+    }
+}
+
+unsafe extern "C" fn quantum(core: c_uint, _: *mut c_void) {
+    machine().quantum(number(core));
+}
+
+/// QEMU ends: the sums are told, and our threads leave it alone.
+unsafe extern "C" fn ended(_: u64, _: *mut c_void) {
+    let Some((machine, since)) = MACHINE.get() else {
+        return;
+    };
+    machine.end();
+    let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let counts = &machine.counts;
+    say(&format!(
+        "ended at {} after {:.1} s of real time: timers fired {} times by cores, {} idle skips, {} waits for disks, {} cores excused",
+        watch::seconds(machine.lockstep.now()),
+        since.elapsed().as_secs_f64(),
+        load(&counts.fires),
+        load(&counts.skips),
+        load(&counts.disk_waits),
+        load(&counts.excused),
+    ));
+    for core in 0..machine.lockstep.cores() {
+        let own = machine.own(core);
+        say(&format!(
+            "core {core}: {} instructions, halted for {}, waited {} times, slept {}, left {}",
+            load(&own.executed),
+            watch::seconds(own.offset_ns.load(Ordering::Relaxed)),
+            load(&own.waits),
+            load(&own.sleeps),
+            load(&own.left),
+        ));
+    }
+}
+
+impl Qemu {
+    fn cpu(&self, core: usize) -> Option<Cpu> {
+        let cpu = self.cpus[core].load(Ordering::Acquire);
+        (!cpu.is_null()).then_some(Cpu(cpu))
+    }
+
+    fn core_of(&self, cpu: Opaque) -> Option<usize> {
+        self.cpus
+            .iter()
+            .position(|known| known.load(Ordering::Acquire) == cpu)
+    }
+
+    /// All block devices. Under the big lock.
+    fn disks(&self) -> impl Iterator<Item = Opaque> {
+        // SAFETY: a null argument asks for the first, any other for the one after it.
+        let next = |backend: Opaque| unsafe { (self.symbols.blk_all_next)(backend) };
+        std::iter::successors(Some(next(std::ptr::null_mut())), move |&b| {
+            (!b.is_null()).then(|| next(b))
+        })
+        .filter(|backend| !backend.is_null())
+    }
+}
+
+impl Emulator for Qemu {
+    fn counted(&self, core: usize) -> u64 {
+        // SAFETY: QEMU's own plugin interface.
+        unsafe { (self.symbols.qemu_plugin_u64_get)(self.counter, index(core)) }
+    }
+
+    fn restart_count(&self, core: usize) {
+        // SAFETY: QEMU's own plugin interface.
+        unsafe { (self.symbols.qemu_plugin_u64_set)(self.counter, index(core), 0) };
+    }
+
+    fn has_work(&self, core: usize) -> bool {
+        self.cpu(core)
+            // SAFETY: it only looks; without the lock its answer may be old, which all callers allow for.
+            .is_some_and(|cpu| unsafe { !(self.symbols.cpu_thread_is_idle)(cpu.0) })
+    }
+
+    fn asked_to_leave(&self, core: usize) -> bool {
+        self.cpu(core)
+            .is_some_and(|cpu| cpu.leave(&self.offsets).load(Ordering::SeqCst) != 0)
+    }
+
+    fn must_not_wait(&self, core: usize) -> bool {
+        // SAFETY: it looks at a variable of this thread.
+        let locked = unsafe { (self.symbols.bql_locked)() };
+        locked
+            || self
+                .cpu(core)
+                .is_some_and(|cpu| cpu.exclusive(&self.offsets) != 0)
+    }
+
+    fn locked(&self, body: &mut dyn FnMut()) {
+        // SAFETY: the lock isn't recursive, so it is taken only where this thread hasn't got it; `body` doesn't unwind
+        // into C, as all our callbacks abort instead.
+        unsafe {
+            let had = (self.symbols.bql_locked)();
+            if !had {
+                (self.symbols.bql_lock_impl)(c"machine time".as_ptr(), 0);
+            }
+            body();
+            if !had {
+                (self.symbols.bql_unlock)();
+            }
+        }
+    }
+
+    fn due_in(&self) -> Option<i64> {
+        // SAFETY: it takes the locks that it needs.
+        let ns = unsafe { (self.symbols.qemu_clock_deadline_ns_all)(VIRTUAL, ALL_TIMERS) };
+        (ns >= 0).then_some(ns)
+    }
+
+    fn run_timers(&self) {
+        // SAFETY: under the big lock, as its callers are.
+        unsafe { (self.symbols.qemu_clock_run_timers)(VIRTUAL) };
+    }
+
+    fn wake_main_loop(&self) {
+        // SAFETY: under the big lock, as its callers are.
+        unsafe { (self.symbols.qemu_clock_notify)(VIRTUAL) };
+    }
+
+    fn disk_is_busy(&self) -> bool {
+        self.disks().any(|disk| in_flight(disk, &self.offsets) > 0)
+    }
+
+    fn busy_disks(&self) -> Vec<String> {
+        let requests = |disk| in_flight(disk, &self.offsets);
+        self.disks()
+            .filter(|&disk| requests(disk) > 0)
+            .map(|disk| {
+                // SAFETY: it returns the backend's name, which may be empty but isn't null.
+                let name = unsafe { CStr::from_ptr((self.symbols.blk_name)(disk)) };
+                format!("{} ({} requests)", name.to_string_lossy(), requests(disk))
+            })
+            .collect()
+    }
+
+    fn describe(&self, core: usize) -> String {
+        let Some(cpu) = self.cpu(core) else {
+            return "not made yet".to_owned();
+        };
+        // SAFETY: it looks at a pointer; its answer may be old.
+        let queued = unsafe { !(self.symbols.cpu_work_list_empty)(cpu.0) };
+        format!(
+            "pending interrupts {:#x}, {}, {}, {}, exclusive depth {}",
+            cpu.interrupts(&self.offsets).load(Ordering::SeqCst),
+            if self.has_work(core) {
+                "has work"
+            } else {
+                "has no work"
+            },
+            if queued {
+                "work is queued"
+            } else {
+                "no work is queued"
+            },
+            match (self.asked_to_leave(core), cpu.exit_request(&self.offsets)) {
+                (false, false) => "not asked to leave",
+                (true, false) => "asked to leave its block",
+                (_, true) => "asked to leave",
+            },
+            cpu.exclusive(&self.offsets)
+        )
+    }
+}
+
+fn index(core: usize) -> c_uint {
+    c_uint::try_from(core).unwrap_or(c_uint::MAX)
+}

@@ -1,0 +1,95 @@
+//! Why the plugin won't load.
+
+use thiserror::Error;
+
+/// Why the plugin won't load. Each says what was expected, what was found, and what to do.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum Refusal {
+    /// An argument that means nothing.
+    #[error("the argument `{word}` means nothing here; write {expected}")]
+    Option {
+        /// As it was written.
+        word: String,
+        /// What may be written.
+        expected: &'static str,
+    },
+    /// QEMU emulates a program, not a machine.
+    #[error("this QEMU emulates a single program; machine time is for qemu-system-x86_64")]
+    NoMachine,
+    /// The emulated machine isn't an x86-64 one.
+    #[error("this QEMU emulates {found}; machine time knows x86_64 only")]
+    Target {
+        /// What QEMU calls it.
+        found: String,
+    },
+    /// QEMU is too old or too new.
+    #[error(
+        "this is QEMU {found}; machine time knows the inside of QEMU 10.0 only; use that one (the lab's image has it), or run on wall time (--time wall)"
+    )]
+    Version {
+        /// What it calls itself.
+        found: String,
+    },
+    /// QEMU lacks functions that are needed.
+    #[error(
+        "this QEMU {version} doesn't export {missing}; machine time needs Debian's build of QEMU 10.0; use that one, or run on wall time (--time wall)"
+    )]
+    Symbols {
+        /// QEMU's version.
+        version: String,
+        /// The names.
+        missing: String,
+    },
+    /// The machine code of a function isn't as expected.
+    #[error(
+        "this QEMU {version} has an unknown shape: in {function} {expected} was expected, and {found} was found; \
+         machine time would have to guess where QEMU keeps things, and doesn't; use Debian's build of QEMU 10.0, or run on wall time (--time wall)"
+    )]
+    Shape {
+        /// QEMU's version.
+        version: String,
+        /// The function looked at.
+        function: &'static str,
+        /// What should be there.
+        expected: &'static str,
+        /// What is there.
+        found: String,
+    },
+    /// QEMU was started in a way that leaves no room for us.
+    #[error("{found}; machine time needs {needed}")]
+    Setting {
+        /// How it was started.
+        found: &'static str,
+        /// How it should be.
+        needed: &'static str,
+    },
+    /// A place to mend wasn't found.
+    #[error(
+        "the fault \"{fault}\" can't be mended in this QEMU: in {function} {expected} was expected exactly once, and was found {found} times; \
+         if this QEMU has the fault no more, say cure=off"
+    )]
+    Cure {
+        /// What is to be mended.
+        fault: &'static str,
+        /// Where.
+        function: &'static str,
+        /// The instruction looked for.
+        expected: &'static str,
+        /// How often it was found.
+        found: usize,
+    },
+    /// Code can't be made writable.
+    #[error(
+        "QEMU's code can't be changed ({error}): a security policy forbids it; allow it, or say cure=off and expect guests to die now and then"
+    )]
+    Protected {
+        /// What the kernel said.
+        error: String,
+    },
+    /// A thread couldn't be started.
+    #[error("a thread couldn't be started: {error}; check the limits on processes and memory")]
+    Thread {
+        /// What the kernel said.
+        error: String,
+    },
+}
