@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask demo | test | bench | lint | build | setup`.
+//! The project's own chores: `cargo xtask demo | test | bench | gate | lint | build | setup`.
 //!
 //! Each verb does all of its set-up itself, so that a stranger needs one command. It depends on `ostler-lab` for the list of
 //! packages and the lab's image, and on no other room.
@@ -6,6 +6,7 @@
 mod artifacts;
 mod bench;
 mod demo;
+mod gate;
 mod lint;
 mod run;
 mod sources;
@@ -31,6 +32,8 @@ enum Verb {
     Test(test::Args),
     /// Run the benches: a folder each in bench/.
     Bench(bench::Args),
+    /// Boot the emulated host many times, and fail if any boot hangs.
+    Gate(gate::Args),
     /// Check formats, lints, and which room may depend on which.
     Lint,
     /// Build the static binaries that the lab, and a user, install.
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Verb::Demo(args) => demo::demo(&args),
         Verb::Test(args) => test::test(&args),
         Verb::Bench(args) => bench::bench(&args),
+        Verb::Gate(args) => gate::gate(&args),
         Verb::Lint => lint::lint(),
         Verb::Build => artifacts::build().map(|dir| println!("built into {}", dir.display())),
         Verb::Setup => run::setup(),

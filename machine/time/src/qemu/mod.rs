@@ -161,7 +161,12 @@ unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal>
         cpus: (0..cores).map(|_| AtomicPtr::default()).collect(),
     };
     let (machine, _) = MACHINE.get_or_init(|| (Machine::new(qemu, cores, options), Instant::now()));
-    start("skip", || machine.skip_idle_time())?;
+    start("skip", move || {
+        // Timers that it fires deliver interrupts, and those look memory up under QEMU's read-copy-update.
+        // SAFETY: once, by the thread itself, which ends with the process.
+        unsafe { (symbols.rcu_register_thread)() };
+        machine.skip_idle_time();
+    })?;
     start("watch", || watch::watch(machine, say))?;
     // SAFETY: QEMU's own plugin interface; the callbacks have the types that it asks for.
     unsafe {

@@ -99,6 +99,7 @@ symbols! {
     qemu_cpu_kick: unsafe extern "C" fn(Opaque),
     cpu_thread_is_idle: unsafe extern "C" fn(Opaque) -> bool,
     cpu_work_list_empty: unsafe extern "C" fn(Opaque) -> bool,
+    rcu_register_thread: unsafe extern "C" fn(),
     blk_all_next: unsafe extern "C" fn(Opaque) -> Opaque,
     blk_name: unsafe extern "C" fn(Opaque) -> *const c_char,
     // Inside QEMU, read.
