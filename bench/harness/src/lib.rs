@@ -181,7 +181,7 @@ fn quotient(a: f64, b: f64) -> Option<f64> {
 }
 
 /// `OSTLER_REV` where it is set (a build elsewhere than its checkout), the checkout's revision otherwise.
-fn revision() -> Option<String> {
+pub fn revision() -> Option<String> {
     if let Ok(rev) = std::env::var("OSTLER_REV")
         && !rev.is_empty()
     {

@@ -54,6 +54,15 @@ impl Time {
         }
     }
 
+    /// How many times longer than on wall time the real machine may take to get through the same work: the emulated cores
+    /// wait for each other, and for every real core that somebody else has.
+    pub fn slowness(&self) -> u32 {
+        match self {
+            Time::Wall => 1,
+            Time::Machine { .. } => 3,
+        }
+    }
+
     fn plugin(&self, qemu: &mut Command) {
         if let Time::Machine { plugin, pace } = self {
             let idle = if *pace { "pace" } else { "skip" };

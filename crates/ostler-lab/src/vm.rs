@@ -45,6 +45,7 @@ pub struct Vm {
     pending: VecDeque<Stamped>,
     started: Instant,
     heard: Instant,
+    silence: Duration,
 }
 
 /// What to boot.
@@ -109,7 +110,8 @@ impl Vm {
     fn try_boot(boot: Boot<'_>, step: &Step, on_event: &mut dyn FnMut(&Stamped)) -> Result<Vm> {
         share::make_disks(boot.run, boot.binaries, boot.program)?;
         let mut vm = Vm::start(boot)?;
-        let mut deadline = Instant::now() + UP_WITHIN;
+        let slowness = boot.time.slowness();
+        let mut deadline = Instant::now() + UP_WITHIN * slowness;
         let mut waiting_for = "booting its kernel".to_owned();
         loop {
             let Some(stamped) = vm.next(deadline, &waiting_for)? else {
@@ -118,7 +120,7 @@ impl Vm {
             on_event(&stamped);
             match &stamped.event {
                 Event::Up { .. } => {
-                    deadline = Instant::now() + READY_WITHIN;
+                    deadline = Instant::now() + READY_WITHIN * slowness;
                     "setting up".clone_into(&mut waiting_for);
                 }
                 Event::Stage { name } => {
@@ -163,6 +165,7 @@ impl Vm {
             pending: VecDeque::new(),
             started: now,
             heard: now,
+            silence: SILENCE * boot.time.slowness(),
         })
     }
 
@@ -200,7 +203,7 @@ impl Vm {
             if now >= deadline {
                 return Ok(None);
             }
-            if now - self.heard > SILENCE {
+            if now - self.heard > self.silence {
                 return Err(self.failure("fell silent", waiting_for));
             }
             std::thread::sleep(Duration::from_millis(20).min(deadline - now));
