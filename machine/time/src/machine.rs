@@ -68,7 +68,10 @@ pub struct Own {
     pub sleeps: AtomicU64,
     /// See `waits`.
     pub left: AtomicU64,
+    /// Where it waits for another core; for which one; and how far that one must come.
+    gate: Gate,
     waits_for: AtomicUsize,
+    waits_until_ns: AtomicI64,
 }
 
 /// How often what happened.
@@ -115,8 +118,6 @@ pub struct Machine<E> {
     fired_until: AtomicI64,
     /// The disks that an idle machine has been waiting for, if it has for long.
     slow_disks: Mutex<Vec<String>>,
-    /// Where cores wait for each other.
-    barrier: Gate,
     /// Where the thread that skips idle time waits for idleness.
     bell: Gate,
     /// Where our threads wait for the machine's end.
@@ -139,7 +140,6 @@ impl<E: Emulator> Machine<E> {
             own: (0..cores).map(own).collect(),
             fired_until: AtomicI64::new(0),
             slow_disks: Mutex::default(),
-            barrier: Gate::default(),
             bell: Gate::default(),
             farewell: Gate::default(),
             ending: AtomicBool::new(false),
@@ -192,7 +192,7 @@ impl<E: Emulator> Machine<E> {
             time = self.local(core);
             self.lockstep.publish(core, time);
         }
-        self.barrier.wake();
+        self.let_go(core, time);
         if !self.emulator.must_not_wait(core) {
             if self.emulator.due_in() == Some(0) {
                 self.fire();
@@ -214,51 +214,80 @@ impl<E: Emulator> Machine<E> {
 
     /// Waits until nobody is more than a quantum behind. Returns `false` if the core is wanted elsewhere before that: for an
     /// interrupt, or because another one needs all cores to stop.
+    ///
+    /// Who sleeps here is woken by the one core that it waits for, and only once that one has come far enough. It says whom it
+    /// waits for before it looks at that core's time; the other stores its time before it looks who waits. Both are in one total
+    /// order, so either the waiter sees the time or the other sees the waiter.
     fn wait_for_others(&self, core: usize, time: i64) -> bool {
         let own = &self.own[core];
-        let mut spins = 0;
+        let held = |asks: bool| {
+            self.lockstep
+                .holder(core, time, |other| !asks || self.emulator.has_work(other))
+        };
+        for spin in 0..SPINS {
+            // A woken core is asked after its work only once the wait gets longer: it is a call into QEMU.
+            if held(spin > SPINS / 4).is_none() {
+                return true;
+            }
+            if self.emulator.asked_to_leave(core) {
+                own.left.fetch_add(1, Ordering::Relaxed);
+                return false;
+            }
+            if spin == 0 {
+                own.waits.fetch_add(1, Ordering::Relaxed);
+            }
+            std::hint::spin_loop();
+        }
+        own.waits_until_ns
+            .store(time - self.options.quantum_ns, Ordering::SeqCst);
         let mut seen: Option<(Holder, Instant)> = None;
         let free = loop {
-            // A woken core is asked after its work only once the wait gets longer: it is a call into QEMU.
-            let asks = spins > SPINS / 4;
-            let held = |asks: bool| {
-                self.lockstep
-                    .holder(core, time, |other| !asks || self.emulator.has_work(other))
-            };
-            let Some(holder) = held(asks) else {
+            own.sleeps.fetch_add(1, Ordering::Relaxed);
+            let mut holder = None;
+            own.gate.wait_while(NAP, || {
+                if self.emulator.asked_to_leave(core) {
+                    return false;
+                }
+                // Announced, and then looked at again: until the one announced is the one that holds us.
+                holder = held(true);
+                while let Some(found) = holder {
+                    if own.waits_for.swap(found.core, Ordering::SeqCst) == found.core {
+                        return true;
+                    }
+                    holder = held(true);
+                }
+                false
+            });
+            let Some(holder) = held(true) else {
                 break true;
             };
             if self.emulator.asked_to_leave(core) {
                 own.left.fetch_add(1, Ordering::Relaxed);
                 break false;
             }
-            if spins == 0 {
-                own.waits.fetch_add(1, Ordering::Relaxed);
-            }
-            if spins < SPINS {
-                spins += 1;
-                std::hint::spin_loop();
-                continue;
-            }
-            own.sleeps.fetch_add(1, Ordering::Relaxed);
-            own.waits_for.store(holder.core, Ordering::Relaxed);
-            self.barrier.wait_while(NAP, || {
-                held(true).is_some() && !self.emulator.asked_to_leave(core)
-            });
             match seen {
                 Some((same, since)) if same == holder => {
                     if since.elapsed() > PATIENCE && self.lockstep.excuse(holder) {
                         self.counts.excused.fetch_add(1, Ordering::Relaxed);
-                        self.barrier.wake();
+                        self.let_go(holder.core, i64::MAX);
                     }
                 }
                 _ => seen = Some((holder, Instant::now())),
             }
         };
-        if spins >= SPINS {
-            own.waits_for.store(NOBODY, Ordering::Relaxed);
-        }
+        own.waits_for.store(NOBODY, Ordering::SeqCst);
         free
+    }
+
+    /// Wakes those who wait for a core, which has come to `time`.
+    fn let_go(&self, core: usize, time: i64) {
+        for own in &self.own {
+            if own.waits_for.load(Ordering::SeqCst) == core
+                && own.waits_until_ns.load(Ordering::SeqCst) <= time
+            {
+                own.gate.wake();
+            }
+        }
     }
 
     /// Fires all timers that are due. Right here, in the thread of the core whose time has come to them: work that is queued for
@@ -282,7 +311,7 @@ impl<E: Emulator> Machine<E> {
     pub fn rest(&self, core: usize) {
         self.lockstep.advance(self.local(core));
         self.lockstep.rest(core, || self.emulator.has_work(core));
-        self.barrier.wake();
+        self.let_go(core, i64::MAX);
         self.bell.wake();
     }
 
@@ -290,6 +319,7 @@ impl<E: Emulator> Machine<E> {
     pub fn resume(&self, core: usize) {
         let start = self.lockstep.resume(core, self.local(core));
         self.catch_up(core, start);
+        self.let_go(core, start);
     }
 
     /// Somebody is about to wake a core's thread. From now on nobody runs away from it.
@@ -301,9 +331,9 @@ impl<E: Emulator> Machine<E> {
         self.lockstep.kick(core, at);
     }
 
-    /// Some core was asked to leave its guest's code: one that waits here must see it.
-    pub fn asked(&self) {
-        self.barrier.wake();
+    /// A core was asked to leave its guest's code: if it waits here, it must see that.
+    pub fn asked(&self, core: usize) {
+        self.own[core].gate.wake();
     }
 
     /// Skips to the next timer if every core is halted and no disk is at work. `idle_since` is when the machine was first seen

@@ -49,7 +49,7 @@ impl Fake {
         machine.kicked(core);
         self.cores[core].leave.store(true, Ordering::SeqCst);
         self.cores[core].bed.wake();
-        machine.asked();
+        machine.asked(core);
     }
 }
 

@@ -230,12 +230,15 @@ extern "C" fn set_clock(time: i64) {
 extern "C" fn kick(cpu: Opaque) {
     let machine = machine();
     let qemu = &machine.emulator;
-    if let Some(core) = qemu.core_of(cpu) {
+    let core = qemu.core_of(cpu);
+    if let Some(core) = core {
         machine.kicked(core);
     }
     // SAFETY: this is what the slot held.
     unsafe { (qemu.symbols.mttcg_kick_vcpu_thread)(cpu) };
-    machine.asked();
+    if let Some(core) = core {
+        machine.asked(core);
+    }
 }
 
 /// In place of `tcg_handle_interrupt`, and the same but that the word is changed atomically: see [`cure`].
