@@ -34,6 +34,18 @@ pub struct Args {
     bin_dir: Option<std::path::PathBuf>,
 }
 
+impl Args {
+    /// One quiet boot and one hogged: what every test run does.
+    pub fn few(bin_dir: &Path) -> Args {
+        Args {
+            boots: 2,
+            scenario: "scenarios/boot.toml".into(),
+            wall: false,
+            bin_dir: Some(bin_dir.to_owned()),
+        }
+    }
+}
+
 /// What became of a boot.
 struct Boot {
     hogged: bool,

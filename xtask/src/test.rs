@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{artifacts, bench, lint, run};
+use crate::{artifacts, bench, gate, lint, run};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -165,6 +165,9 @@ fn lab(count: &mut Count) {
             return;
         }
     };
+    step(count, "gate, two boots", || {
+        gate::gate(&gate::Args::few(&bin))
+    });
     for scenario in ["smoke", "faults"] {
         step(count, &format!("scenario {scenario}"), || {
             run::run(lab_run(&bin, scenario).current_dir(run::root()))

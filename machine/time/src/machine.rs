@@ -15,7 +15,7 @@ use crate::threads::{Role, role};
 const SPINS: u32 = 300;
 /// A wait ends when what it waits for happens; this is how long it trusts in having been told.
 const NAP: Duration = Duration::from_millis(50);
-/// A core that holds others back without having moved for this long is waiting inside QEMU; time goes on without it.
+/// See [`Machine::patience`]. Far beyond what a busy real machine keeps a thread waiting.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often the thread that skips idle time looks around unasked: a core that was woken for nothing rests without telling.
 const GLANCE: Duration = Duration::from_millis(2);
@@ -113,6 +113,8 @@ pub struct Machine<E> {
     pub lockstep: Lockstep,
     /// What happened how often.
     pub counts: Counts,
+    /// A core that holds others back without having moved for this long is waiting inside QEMU; time goes on without it.
+    patience: Duration,
     own: Box<[Own]>,
     /// The time up to which all of the main loop's timers have been fired.
     fired_until: AtomicI64,
@@ -137,6 +139,7 @@ impl<E: Emulator> Machine<E> {
             options,
             lockstep: Lockstep::new(cores, options.quantum_ns),
             counts: Counts::default(),
+            patience: PATIENCE,
             own: (0..cores).map(own).collect(),
             fired_until: AtomicI64::new(0),
             slow_disks: Mutex::default(),
@@ -267,7 +270,7 @@ impl<E: Emulator> Machine<E> {
             }
             match seen {
                 Some((same, since)) if same == holder => {
-                    if since.elapsed() > PATIENCE && self.lockstep.excuse(holder) {
+                    if since.elapsed() > self.patience && self.lockstep.excuse(holder) {
                         self.counts.excused.fetch_add(1, Ordering::Relaxed);
                         self.let_go(holder.core, i64::MAX);
                     }

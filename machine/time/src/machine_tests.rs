@@ -106,6 +106,10 @@ impl Emulator for Fake {
 }
 
 fn build(cores: usize) -> Arc<Machine<Fake>> {
+    build_with(cores, PATIENCE)
+}
+
+fn build_with(cores: usize, patience: Duration) -> Arc<Machine<Fake>> {
     let mut fake = Fake::default();
     fake.cores.resize_with(cores, FakeCore::default);
     for core in &fake.cores {
@@ -116,7 +120,9 @@ fn build(cores: usize) -> Arc<Machine<Fake>> {
         cost: Cost::from_ps(1000),
         ..Options::default()
     };
-    let machine = Arc::new(Machine::new(fake, cores, options));
+    let mut machine = Machine::new(fake, cores, options);
+    machine.patience = patience;
+    let machine = Arc::new(machine);
     let _ = machine.emulator.machine.set(Arc::downgrade(&machine));
     machine
 }
@@ -332,4 +338,60 @@ fn the_main_loop_sees_no_time_at_which_a_timer_is_still_to_be_fired() {
     machine.execute(0, 50);
     assert_eq!((seen(Role::Other), machine.read()), (10_000, 10_000));
     become_role(Role::Other);
+}
+
+/// A core that waits inside the emulator until another one has come far: further than lockstep would let it.
+#[test]
+fn a_core_that_waits_inside_the_emulator_doesnt_stall_the_rest() {
+    const FAR: i64 = 50 * QUANTUM;
+    let machine = build_with(3, Duration::from_millis(100));
+    let far = Gate::default();
+    let reached = AtomicI64::new(0);
+    run(&machine, |core| {
+        if core == 0 {
+            machine.execute(0, 6_000);
+            let stuck = far.wait_while(HUNG, || reached.load(Ordering::SeqCst) < FAR);
+            assert!(!stuck, "nobody got far; {}", machine.told());
+            let before = machine.lockstep.now();
+            machine.execute(0, 6_000);
+            assert!(
+                machine.local(0) >= before,
+                "it catches up, and holds nobody back for what it missed"
+            );
+            return;
+        }
+        while machine.local(core) < FAR {
+            machine.execute(core, 5_000);
+        }
+        reached.fetch_max(machine.local(core), Ordering::SeqCst);
+        far.wake();
+    });
+    assert!(machine.counts.excused.load(Ordering::SeqCst) >= 1);
+}
+
+#[test]
+fn a_stall_is_reported_with_what_each_core_waits_for() {
+    let machine = build(3);
+    machine.resume(0);
+    machine.resume(1);
+    machine.lockstep.publish(0, 1_500_000_000);
+    machine.own[0].waits_for.store(1, Ordering::SeqCst);
+    let text = crate::watch::report(&machine, crate::watch::Stall::Still);
+    let lines: Vec<_> = text.lines().map(str::trim).collect();
+    assert!(
+        lines[0]
+            .starts_with("STALLED: the machine's time has stood still at 1.500000000 s for 20 s"),
+        "{text}"
+    );
+    assert!(lines[1].starts_with("core 0: running at 1.500000000 s, 0 instructions; waits for core 1, which is a quantum behind"), "{text}");
+    assert!(
+        lines[2].starts_with("core 1: running at 0.000000000 s")
+            && lines[2].contains("holds the others back"),
+        "{text}"
+    );
+    assert!(
+        lines[3].starts_with("core 2: halted") && lines[3].contains("holds nobody back"),
+        "{text}"
+    );
+    assert_eq!(lines[4], "no timer is set");
 }

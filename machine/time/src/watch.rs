@@ -143,7 +143,7 @@ pub fn seconds(ns: i64) -> String {
 }
 
 /// All that is known of a machine that doesn't get on.
-fn report<E: Emulator>(machine: &Machine<E>, stall: Stall) -> String {
+pub(crate) fn report<E: Emulator>(machine: &Machine<E>, stall: Stall) -> String {
     let now = seconds(machine.lockstep.now());
     let patience = machine.options.stall_s;
     let mut text = match stall {
