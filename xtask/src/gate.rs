@@ -67,7 +67,9 @@ pub fn gate(args: &Args) -> Result<()> {
     let program = Program::new(Scenario::load(&run::root().join(&args.scenario))?, false);
     let binaries = Binaries::in_folder(&bin)?;
     let time = if args.wall {
-        Time::Wall
+        Time::Wall {
+            plugin: binaries.plugin.clone(),
+        }
     } else {
         let plugin = binaries.plugin.clone();
         let plugin =

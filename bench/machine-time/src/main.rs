@@ -98,7 +98,7 @@ fn full(args: &Args, bin_dir: Option<&Path>) -> Result<()> {
             pace: false,
         },
     )?;
-    let wall = sessions(&binaries, &Time::Wall)?;
+    let wall = sessions(&binaries, &Time::Wall { plugin: None })?;
 
     let mut broken = Vec::new();
     for &(case, word, unit, ns, bound) in CASES {

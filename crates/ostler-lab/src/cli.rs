@@ -64,7 +64,10 @@ impl World {
     /// Whose time it is. One that stays up has somebody at it, for whom idle time must pass as it does in earnest.
     fn time(&self, binaries: &Binaries, stay: bool) -> anyhow::Result<Time> {
         if self.time == Clock::Wall {
-            return Ok(Time::Wall);
+            let plugin = binaries.plugin.as_ref().map(std::path::absolute);
+            return Ok(Time::Wall {
+                plugin: plugin.transpose()?,
+            });
         }
         let plugin = binaries.plugin.as_ref().context(
             "there is no libostler_machine_time.so in --bin-dir, which machine time needs; `cargo xtask build` makes it, and \

@@ -35,7 +35,10 @@ pub const EVENTS_PORT: &str = "ostler.events";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Time {
     /// The real machine's.
-    Wall,
+    Wall {
+        /// The plugin, for its cures of QEMU alone; without it, a boot in twenty hangs.
+        plugin: Option<PathBuf>,
+    },
     /// Its own: instructions times cost, all cores in lockstep.
     Machine {
         /// The plugin that keeps it.
@@ -49,7 +52,7 @@ impl Time {
     /// Whose clock it is, for the record.
     pub fn clock(&self) -> Clock {
         match self {
-            Time::Wall => Clock::Wall,
+            Time::Wall { .. } => Clock::Wall,
             Time::Machine { .. } => Clock::Machine,
         }
     }
@@ -58,17 +61,24 @@ impl Time {
     /// wait for each other, and for every real core that somebody else has.
     pub fn slowness(&self) -> u32 {
         match self {
-            Time::Wall => 1,
+            Time::Wall { .. } => 1,
             Time::Machine { .. } => 3,
         }
     }
 
-    fn plugin(&self, qemu: &mut Command) {
-        if let Time::Machine { plugin, pace } = self {
-            let idle = if *pace { "pace" } else { "skip" };
-            qemu.arg("-plugin")
-                .arg(format!("file={},idle={idle}", escape(plugin)));
-        }
+    fn plugin(&self, qemu: &mut Command, host: &Host) {
+        let arguments = match self {
+            Time::Wall { plugin: None } => return,
+            Time::Wall {
+                plugin: Some(plugin),
+            } => format!("file={},clock=wall", escape(plugin)),
+            Time::Machine { plugin, pace } => {
+                let idle = if *pace { "pace" } else { "skip" };
+                let cost = host.instruction_ns;
+                format!("file={},cost={cost},idle={idle}", escape(plugin))
+            }
+        };
+        qemu.arg("-plugin").arg(arguments);
     }
 
     /// What virtio devices are to do differently. In machine time, a request must be known to the device before the
@@ -76,7 +86,7 @@ impl Time {
     /// that is skipped meanwhile would be as long as the real machine makes it.
     fn virtio(&self) -> &'static str {
         match self {
-            Time::Wall => "",
+            Time::Wall { .. } => "",
             Time::Machine { .. } => ",ioeventfd=off",
         }
     }
@@ -114,7 +124,7 @@ pub fn host(image: &Image, host: &Host, run: &Path, time: &Time) -> Command {
         "-rtc",
         "clock=vm",
     ]);
-    time.plugin(&mut qemu);
+    time.plugin(&mut qemu, host);
     let virtio = time.virtio();
     qemu.args([
         "-nodefaults",

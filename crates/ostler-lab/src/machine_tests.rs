@@ -35,6 +35,7 @@ fn world(nodes: Vec<Node>) -> Host {
         under_test: CpuSet::range(0, 3),
         client: CpuSet::single(CpuId(3)),
         pnic_queues: 4,
+        instruction_ns: 2.5,
     }
 }
 
@@ -53,11 +54,16 @@ fn machine_time_is_kept_by_the_plugin_and_knows_of_every_request() {
         let world = world(vec![node(CpuSet::range(0, 4), 80)]);
         words(&host(&image(), &world, Path::new("/run"), time))
     };
-    let wall = line(&Time::Wall);
+    let bare = line(&Time::Wall { plugin: None });
     assert!(
-        !wall.contains("-plugin") && !wall.contains("ioeventfd"),
-        "{wall}"
+        !bare.contains("-plugin") && !bare.contains("ioeventfd"),
+        "{bare}"
     );
+    let wall = line(&Time::Wall {
+        plugin: Some("/p.so".into()),
+    });
+    assert!(wall.contains("-plugin file=/p.so,clock=wall "), "{wall}");
+    assert!(!wall.contains("ioeventfd"), "{wall}");
     let machine = |pace| {
         line(&Time::Machine {
             plugin: "/a,b/p.so".into(),
@@ -65,7 +71,7 @@ fn machine_time_is_kept_by_the_plugin_and_knows_of_every_request() {
         })
     };
     assert!(
-        machine(false).contains("-plugin file=/a,,b/p.so,idle=skip "),
+        machine(false).contains("-plugin file=/a,,b/p.so,cost=2.5,idle=skip "),
         "{}",
         machine(false)
     );
@@ -85,7 +91,7 @@ fn one_node_needs_no_numa() {
         &image(),
         &world(vec![node(CpuSet::range(0, 4), 80)]),
         Path::new("/run"),
-        &Time::Wall,
+        &Time::Wall { plugin: None },
     ));
     assert!(
         line.contains("-smp 4,sockets=2,cores=2,threads=1 -m 1024M -M q35 "),
@@ -105,7 +111,7 @@ fn a_far_node_is_described_by_hmat() {
         &image(),
         &world(nodes),
         Path::new("/run"),
-        &Time::Wall,
+        &Time::Wall { plugin: None },
     ));
     for wanted in [
         "-m 3072M -M q35,hmat=on",

@@ -77,7 +77,7 @@ pub fn run(
     let mut vm = Vm::boot(boot, progress, &mut |stamped| log.add(stamped))?;
 
     let patience = match time {
-        Time::Wall => PATIENCE,
+        Time::Wall { .. } => PATIENCE,
         Time::Machine { .. } => PATIENCE_ON_MACHINE_TIME,
     };
     let expected = Duration::from_secs_f64(program.scenario.expected_s() * patience);

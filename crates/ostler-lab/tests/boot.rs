@@ -87,7 +87,7 @@ impl World {
             binaries: &self.binaries,
             program: &self.program,
             run: &run,
-            time: &Time::Wall,
+            time: &Time::Wall { plugin: None },
             life: Life::Bound,
         };
         let mut events = Vec::new();

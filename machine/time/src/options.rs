@@ -1,7 +1,16 @@
-//! The plugin's arguments: `-plugin file=...,quantum=10000,cost=1.0,cure=on,idle=skip,stall=20`.
+//! The plugin's arguments: `-plugin file=...,quantum=10000,cost=1.0,cure=on,clock=own,idle=skip,stall=20`.
 
 use crate::clock::Cost;
 use crate::refusal::Refusal;
+
+/// Whose clock the machine goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// Its own: instructions times cost.
+    Own,
+    /// The real machine's, as without the plugin; then it is there for its cures alone.
+    Wall,
+}
 
 /// What time passes at when every core is halted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +30,8 @@ pub struct Options {
     pub cost: Cost,
     /// Whether QEMU's faults are mended in memory.
     pub cure: bool,
+    /// Whose clock it is.
+    pub clock: Clock,
     /// How time passes when every core is halted.
     pub idle: Idle,
     /// Real seconds without any progress after which the watchdog speaks.
@@ -33,6 +44,7 @@ impl Default for Options {
             quantum_ns: 10_000,
             cost: Cost::from_ps(1000),
             cure: true,
+            clock: Clock::Own,
             idle: Idle::Skip,
             stall_s: 20,
         }
@@ -72,6 +84,13 @@ impl Options {
                         _ => return Err(bad("cure=on or cure=off")),
                     }
                 }
+                "clock" => {
+                    options.clock = match value {
+                        "own" => Clock::Own,
+                        "wall" => Clock::Wall,
+                        _ => return Err(bad("clock=own or clock=wall")),
+                    }
+                }
                 "idle" => {
                     options.idle = match value {
                         "skip" => Idle::Skip,
@@ -86,7 +105,7 @@ impl Options {
                         return Err(bad(expected));
                     }
                 }
-                _ => return Err(bad("quantum, cost, cure, idle or stall")),
+                _ => return Err(bad("quantum, cost, cure, clock, idle or stall")),
             }
         }
         Ok(options)
@@ -109,6 +128,7 @@ mod tests {
             "quantum=20000",
             "cost=0.5",
             "cure=off",
+            "clock=wall",
             "idle=pace",
             "stall=7",
         ]);
@@ -116,6 +136,7 @@ mod tests {
             quantum_ns: 20_000,
             cost: Cost::from_ps(500),
             cure: false,
+            clock: Clock::Wall,
             idle: Idle::Pace,
             stall_s: 7,
         };
@@ -135,6 +156,7 @@ mod tests {
             "cost=nan",
             "cost=1e3",
             "cure=maybe",
+            "clock=mine",
             "idle=",
             "stall=0",
             "speed=1",

@@ -101,8 +101,14 @@ struct RawHost {
     under_test: Spanned<CpuSet>,
     client: Spanned<CpuSet>,
     pnic_queues: Spanned<u32>,
+    #[serde(default = "one_ns")]
+    instruction_ns: Spanned<f64>,
     #[serde(default)]
     node: Vec<RawNode>,
+}
+
+fn one_ns() -> Spanned<f64> {
+    Spanned::new(0..0, 1.0)
 }
 
 fn one_u32() -> u32 {
@@ -257,6 +263,14 @@ impl Checker<'_> {
                 "an emulated host has 2 to 255",
             );
         }
+        let instruction_ns = *raw.instruction_ns.get_ref();
+        if !(0.05..=100.0).contains(&instruction_ns) {
+            return self.refuse(
+                &raw.instruction_ns,
+                format!("instruction_ns = {instruction_ns}"),
+                "write 0.05 to 100 nanoseconds, like 1.0",
+            );
+        }
         let all = CpuSet::range(0, cpus.count());
         for (name, set) in [("under_test", &raw.under_test), ("client", &raw.client)] {
             if set.get_ref().is_empty() {
@@ -292,6 +306,7 @@ impl Checker<'_> {
             under_test,
             client,
             pnic_queues,
+            instruction_ns,
         })
     }
 

@@ -204,6 +204,17 @@ fn refusals_name_the_line_and_the_remedy() {
 }
 
 #[test]
+fn an_instruction_costs_something() {
+    for cost in ["0", "-1.0", "nan", "101.0"] {
+        let said = refusal(
+            "pnic_queues = 2",
+            &format!("pnic_queues = 2\ninstruction_ns = {cost}"),
+        );
+        assert!(said.contains("; write 0.05 to 100 nanoseconds"), "{said}");
+    }
+}
+
+#[test]
 fn unknown_keys_are_refused() {
     let said = refusal("pnic_queues = 2", "pnic_queues = 2\nnic_queues = 4");
     assert!(

@@ -53,6 +53,8 @@ pub struct Host {
     pub client: CpuSet,
     /// Queues of the physical NIC.
     pub pnic_queues: u32,
+    /// What an instruction costs on machine time, ns: 1 makes each core one of a thousand million instructions per second.
+    pub instruction_ns: f64,
 }
 
 /// How many CPUs, and how they hang together.

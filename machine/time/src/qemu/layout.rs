@@ -178,15 +178,21 @@ impl Table {
 
     /// Puts our functions in. No core may have executed anything yet, and QEMU's big lock is held.
     pub fn hook(self, hooks: Hooks) {
-        let put = |index: isize, function: *const c_void| {
-            // SAFETY: as in `slot`; the class lies in writable memory, and whoever calls through it holds the big lock as we do.
-            unsafe { *self.interrupt.offset(index) = function }
-        };
-        put(GET_CLOCK, hooks.get as *const c_void);
-        put(SET_CLOCK, hooks.set as *const c_void);
-        put(GET_TICKS, hooks.get as *const c_void);
-        put(KICK, hooks.kick as *const c_void);
-        put(0, hooks.interrupt as *const c_void);
+        self.put(GET_CLOCK, hooks.get as *const c_void);
+        self.put(SET_CLOCK, hooks.set as *const c_void);
+        self.put(GET_TICKS, hooks.get as *const c_void);
+        self.put(KICK, hooks.kick as *const c_void);
+        self.hook_interrupts(hooks.interrupt);
+    }
+
+    /// Puts the function for interrupts in alone. On the same terms.
+    pub fn hook_interrupts(self, interrupt: extern "C" fn(Opaque, c_int)) {
+        self.put(0, interrupt as *const c_void);
+    }
+
+    fn put(self, index: isize, function: *const c_void) {
+        // SAFETY: as in `slot`; the class lies in writable memory, and whoever calls through it holds the big lock as our callers do.
+        unsafe { *self.interrupt.offset(index) = function }
     }
 }
 

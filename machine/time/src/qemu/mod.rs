@@ -17,7 +17,7 @@ use std::time::Instant;
 use self::layout::{Cpu, Hooks, Offsets, Table, in_flight};
 use self::symbols::{Opaque, PerCore, Symbols};
 use crate::machine::{Emulator, Machine};
-use crate::options::Options;
+use crate::options::{Clock, Options};
 use crate::refusal::Refusal;
 use crate::threads::{Role, become_role};
 use crate::watch;
@@ -131,13 +131,10 @@ unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal>
     let offsets = Offsets::read(&symbols, &version)?;
     layout::check_setting()?;
     // SAFETY: QEMU's own plugin interface, at the time for it.
-    let (control, scoreboard) = unsafe {
-        (
-            (symbols.qemu_plugin_request_time_control)(),
-            (symbols.qemu_plugin_scoreboard_new)(size_of::<u64>()),
-        )
-    };
-    if control.is_null() {
+    let scoreboard = unsafe { (symbols.qemu_plugin_scoreboard_new)(size_of::<u64>()) };
+    let own = options.clock == Clock::Own;
+    // SAFETY: likewise.
+    if own && unsafe { (symbols.qemu_plugin_request_time_control)() }.is_null() {
         return Err(Refusal::Setting {
             found: "another plugin controls time",
             needed: "to be the only one",
@@ -161,6 +158,15 @@ unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal>
         cpus: (0..cores).map(|_| AtomicPtr::default()).collect(),
     };
     let (machine, _) = MACHINE.get_or_init(|| (Machine::new(qemu, cores, options), Instant::now()));
+    if !own {
+        // SAFETY: QEMU's own plugin interface; the callback has the type that it asks for.
+        unsafe { (symbols.qemu_plugin_register_vcpu_init_cb)(id, core_made) };
+        say(&format!("QEMU {version}; the real machine's clock"));
+        for mended in mended {
+            say(&mended);
+        }
+        return Ok(());
+    }
     start("skip", move || {
         // Timers that it fires deliver interrupts, and those look memory up under QEMU's read-copy-update.
         // SAFETY: once, by the thread itself, which ends with the process.
@@ -263,12 +269,14 @@ unsafe extern "C" fn core_made(_: u64, core: c_uint) {
     let qemu = &machine().emulator;
     HOOKED.get_or_init(
         || match Table::find(&qemu.symbols, &qemu.offsets, &qemu.version) {
-            Ok(table) => table.hook(Hooks {
+            Ok(table) if machine().options.clock == Clock::Own => table.hook(Hooks {
                 get: get_clock,
                 set: set_clock,
                 kick,
                 interrupt,
             }),
+            Ok(table) if machine().options.cure => table.hook_interrupts(interrupt),
+            Ok(_) => {}
             Err(refusal) => {
                 say(&format!("refused: {refusal}"));
                 // SAFETY: nothing is lost: the machine hasn't begun. An ordinary exit would wait for this very thread.
