@@ -1,5 +1,5 @@
 //! `cargo xtask gate`: boots the emulated host and its guests again and again, half of the times with every real core hogged,
-//! and fails if any boot hung, needed a second try, or lost a guest. Run nightly and before a release; CI runs a few.
+//! and fails if any boot hung, needed a second try, or lost a guest. Run nightly and before a release.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -32,18 +32,6 @@ pub struct Args {
     /// Take the programs from this folder instead of building them.
     #[arg(long)]
     bin_dir: Option<std::path::PathBuf>,
-}
-
-impl Args {
-    /// One quiet boot and one hogged: what every test run does.
-    pub fn few(bin_dir: &Path) -> Args {
-        Args {
-            boots: 2,
-            scenario: "scenarios/boot.toml".into(),
-            wall: false,
-            bin_dir: Some(bin_dir.to_owned()),
-        }
-    }
 }
 
 /// What became of a boot.

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{artifacts, bench, gate, lint, run};
+use crate::{artifacts, bench, lint, run};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -165,22 +165,22 @@ fn lab(count: &mut Count) {
             return;
         }
     };
-    step(count, "gate, two boots", || {
-        gate::gate(&gate::Args::few(&bin))
-    });
-    for scenario in ["smoke", "faults"] {
-        step(count, &format!("scenario {scenario}"), || {
-            run::run(lab_run(&bin, scenario).current_dir(run::root()))
-        });
+    for (scenario, time) in [("boot", "machine"), ("smoke", "wall"), ("faults", "wall")] {
+        step(
+            count,
+            &format!("scenario {scenario} on {time} time"),
+            || run::run(lab_run(&bin, scenario, time).current_dir(run::root())),
+        );
     }
 }
 
-fn lab_run(bin: &std::path::Path, scenario: &str) -> Command {
+fn lab_run(bin: &std::path::Path, scenario: &str, time: &str) -> Command {
     let out: PathBuf = run::target_dir().join("lab-test");
     let mut command = Command::new(bin.join("ostler"));
     command
         .args(["lab", "run"])
         .arg(format!("scenarios/{scenario}.toml"))
+        .args(["--time", time])
         .arg("--bin-dir")
         .arg(bin)
         .arg("--json")

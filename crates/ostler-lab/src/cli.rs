@@ -55,8 +55,9 @@ pub struct World {
     /// The steward's binary; this program unless told.
     #[arg(long)]
     ostler: Option<PathBuf>,
-    /// Whose time the emulated host lives in: its own, which is the same however busy the real machine is, or the wall's.
-    #[arg(long, value_enum, default_value_t = Clock::Machine)]
+    /// Whose time the emulated host lives in: the wall's, or its own, which is the same however busy the real machine is and takes some
+    /// times longer to get through.
+    #[arg(long, value_enum, default_value_t = Clock::Wall)]
     time: Clock,
 }
 

@@ -75,7 +75,19 @@ impl Time {
             Time::Machine { plugin, pace } => {
                 let idle = if *pace { "pace" } else { "skip" };
                 let cost = host.instruction_ns;
-                format!("file={},cost={cost},idle={idle}", escape(plugin))
+                // In instructions, a quantum is the same whatever they cost: what cores see of each other scales with all else.
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "500 to 1,000,000"
+                )]
+                let quantum = (f64::from(QUANTUM) * cost)
+                    .round()
+                    .clamp(1_000.0, 1_000_000.0) as u32;
+                format!(
+                    "file={},cost={cost},quantum={quantum},idle={idle}",
+                    escape(plugin)
+                )
             }
         };
         qemu.arg("-plugin").arg(arguments);
@@ -91,6 +103,10 @@ impl Time {
         }
     }
 }
+
+/// Instructions that a core may be ahead of the slowest one. At one nanosecond each it is less than a wake-up across cores; a
+/// larger one leaks the real machine's load into those, a smaller one has cores wait for each other all the time.
+const QUANTUM: u32 = 10_000;
 
 /// How the emulated host keeps time, on its kernel's command line. Its TSC follows the real machine's clock or the
 /// plugin's, and either is steady; on wall time, the kernel's watchdogs would mistake an emulated core that wasn't scheduled

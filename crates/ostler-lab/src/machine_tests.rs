@@ -71,7 +71,7 @@ fn machine_time_is_kept_by_the_plugin_and_knows_of_every_request() {
         })
     };
     assert!(
-        machine(false).contains("-plugin file=/a,,b/p.so,cost=2.5,idle=skip "),
+        machine(false).contains("-plugin file=/a,,b/p.so,cost=2.5,quantum=25000,idle=skip "),
         "{}",
         machine(false)
     );
