@@ -60,6 +60,7 @@ pub mod cores;
 pub mod demand;
 mod explain;
 pub mod explore;
+mod follow;
 pub mod guests;
 mod memory;
 pub mod nics;
@@ -67,12 +68,12 @@ mod peaks;
 pub mod weights;
 
 use ostler_model::{
-    Average, Group, Groups, GuestPlan, Nanos, NicPlan, NodeId, PartitionPolicy, PartitionState,
-    Peak, QueueCount, Reason, Thresholds,
+    Group, Groups, GuestPlan, NicPlan, NodeId, PartitionPolicy, PartitionState, QueueCount, Reason,
+    Thresholds,
 };
 
 use crate::{Ledger, Seen};
-use allocate::{Ask, Split};
+use allocate::Split;
 use baselines::Pool;
 use cores::{Assignment, Cores};
 use guests::Terms;
@@ -300,165 +301,6 @@ impl Scene<'_> {
         }
     }
 
-    /// Algorithms 1 and 2, and what they leave open. The demand that they go by is the highest within the hold.
-    fn follow_demand(&self, reasons: &mut Vec<Reason>) -> (Split, PerGroup, PerGroup) {
-        let demand = demand::measure(self.seen, &self.cores, self.previous, reasons);
-        let mut held = |group, peaks: &[Peak], busy: f64| {
-            let peak = self.peak(peaks, busy);
-            if peak > busy {
-                reasons.push(Reason::Held { group, busy, peak });
-            }
-            peak
-        };
-        let vcpu = held(Group::Vcpu, &self.memory.vcpu_peaks, demand.vcpu);
-        let nq = held(Group::Nq, &self.memory.nq_peaks, demand.nq);
-        let vcpu = ask(vcpu, self.thresholds.vcpu, self.before.vcpu);
-        let nq = ask(nq, self.thresholds.nq, self.before.nq);
-        let evidence = demand.confined.then(|| {
-            (
-                demand.vcpu / f64::from(self.before.vcpu.max(1)),
-                demand.nq / f64::from(self.before.nq.max(1)),
-            )
-        });
-        let total = self.cores.total();
-        let margin = self.seen.intent.partition.margin;
-        let performance = self.seen.intent.partition.policy == PartitionPolicy::Performance;
-        let split = match (self.needs.vcpu, self.needs.nq) {
-            (true, true) => {
-                explain::demand(Group::Vcpu, vcpu, reasons);
-                explain::demand(Group::Nq, nq, reasons);
-                if performance {
-                    self.proportions((demand.vcpu, demand.nq), (vcpu, nq), reasons)
-                } else {
-                    let energy = allocate::energy(total, vcpu, nq, margin);
-                    explain::energy(&energy, total, margin, reasons);
-                    energy.next
-                }
-            }
-            (true, false) => {
-                reasons.push(Reason::Unneeded { group: Group::Nq });
-                explain::demand(Group::Vcpu, vcpu, reasons);
-                Split {
-                    vcpu: if performance {
-                        total
-                    } else {
-                        baselines::alone(total, vcpu, margin)
-                    },
-                    nq: 0,
-                }
-            }
-            (false, true) => {
-                reasons.push(Reason::Unneeded { group: Group::Vcpu });
-                explain::demand(Group::Nq, nq, reasons);
-                Split {
-                    vcpu: 0,
-                    nq: baselines::alone(self.most_for_queues_alone(), nq, margin),
-                }
-            }
-            (false, false) => {
-                reasons.push(Reason::Unneeded { group: Group::Vcpu });
-                reasons.push(Reason::Unneeded { group: Group::Nq });
-                Split::default()
-            }
-        };
-        (split, evidence, Some((demand.vcpu, demand.nq)))
-    }
-
-    /// P: all cores, in proportion to demand. Without a hold, to this period's, as the paper has it.
-    fn proportions(
-        &self,
-        demand: (f64, f64),
-        peak: (Ask, Ask),
-        reasons: &mut Vec<Reason>,
-    ) -> Split {
-        let total = self.cores.total();
-        let average = self.average(demand);
-        let mean = (
-            Ask {
-                busy: average.vcpu,
-                ..peak.0
-            },
-            Ask {
-                busy: average.nq,
-                ..peak.1
-            },
-        );
-        let split = if self.seen.intent.partition.hold == Nanos::ZERO {
-            allocate::performance(total, peak.0, peak.1)
-        } else {
-            reasons.push(Reason::Averaged {
-                vcpu: mean.0.required(),
-                nq: mean.1.required(),
-            });
-            allocate::steady_performance(total, mean, peak)
-        };
-        split.unwrap_or_else(|quiet| {
-            reasons.push(Reason::Quiet {
-                required: mean.0.required() + mean.1.required(),
-            });
-            quiet
-        })
-    }
-
-    /// Average demand with this period's in it.
-    fn average(&self, demand: (f64, f64)) -> Average {
-        let hold = self.seen.intent.partition.hold;
-        average::after(
-            self.memory.average,
-            self.seen.snapshot.interval,
-            hold,
-            demand,
-        )
-    }
-
-    /// A group's demand, or a higher one within the hold.
-    fn peak(&self, peaks: &[Peak], busy: f64) -> f64 {
-        let hold = self.seen.intent.partition.hold;
-        peaks::highest(peaks, self.seen.snapshot.at, hold).map_or(busy, |peak| peak.max(busy))
-    }
-
-    /// Peaks to remember. A period without a measurement adds none.
-    fn remembered(&self, peaks: &[Peak], busy: Option<f64>) -> Vec<Peak> {
-        let hold = self.seen.intent.partition.hold;
-        peaks::after(peaks, self.seen.snapshot.at, hold, busy)
-    }
-
-    /// The split without a measurement: that of before, as far as the groups are still needed and the cores still there.
-    fn hold(&self) -> Split {
-        let total = self.cores.total();
-        let begin = self.previous.is_none();
-        let all = self.seen.intent.partition.policy == PartitionPolicy::Performance;
-        let keep = |needed: bool, before: u32| if needed { before.max(1) } else { 0 };
-        match (self.needs.vcpu, self.needs.nq) {
-            (true, true) => {
-                let wish = Split {
-                    vcpu: keep(true, self.before.vcpu),
-                    nq: keep(true, self.before.nq),
-                };
-                if begin || wish.sum() > total || (all && wish.sum() < total) {
-                    allocate::proportional(total, f64::from(wish.vcpu), f64::from(wish.nq))
-                } else {
-                    wish
-                }
-            }
-            (true, false) if begin || all => Split { vcpu: total, nq: 0 },
-            (vcpu, nq) => Split {
-                vcpu: keep(vcpu, self.before.vcpu).min(total),
-                nq: keep(nq, self.before.nq).min(self.most_for_queues_alone()),
-            },
-        }
-    }
-
-    /// Without latency-critical guests, queues serve the best-effort ones, which need a core to be served on.
-    fn most_for_queues_alone(&self) -> u32 {
-        let total = self.cores.total();
-        if self.seen.roster.best_effort_count() > 0 {
-            total.saturating_sub(1).max(1)
-        } else {
-            total
-        }
-    }
-
     /// Time-sharing: everything floats over everything.
     fn share_all(&self, queues: QueueCount, ledger: &mut Ledger) -> Division {
         let all = self.cores.all();
@@ -586,7 +428,7 @@ impl Scene<'_> {
         let pool = measure(self.seen, &self.cores, self.previous, reasons);
         // The hold is the steward's, not the policy's: what is compared is how cores are divided.
         let held = self.peak(&self.memory.vcpu_peaks, pool.busy);
-        let ask = ask(held, self.thresholds.vcpu, before);
+        let ask = follow::ask(held, self.thresholds.vcpu, before);
         explain::demand(Group::Vcpu, ask, reasons);
         let margin = self.seen.intent.partition.margin;
         let size = baselines::alone(total, ask, margin);
@@ -610,13 +452,5 @@ impl Scene<'_> {
             Group::Idle
         };
         ledger.claim(group, &rest);
-    }
-}
-
-fn ask(busy: f64, threshold: f64, previous: u32) -> Ask {
-    Ask {
-        busy,
-        threshold,
-        previous,
     }
 }
