@@ -8,6 +8,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 
 use crate::binaries::Binaries;
+use crate::error::LabError;
 use crate::gather::Summary;
 use crate::image::{Image, LabDir};
 use crate::machine::Time;
@@ -244,7 +245,15 @@ fn run_scenario(lab: &LabDir, args: &RunArgs, progress: Progress) -> anyhow::Res
         "the scenario has loads, and there is no ostler-load in --bin-dir"
     );
     let time = args.world.time(&binaries, false)?;
-    let result = run::run(lab, &image, &binaries, &program, &time, progress)?;
+    let attempt = || run::run(lab, &image, &binaries, &program, &time, progress);
+    // The emulator itself may fail, once in a while. What we did to it fails again.
+    let result = match attempt() {
+        Err(lost @ LabError::Host { .. }) => {
+            eprintln!("lab: {lost}; the whole run is tried once more");
+            attempt()?
+        }
+        result => result?,
+    };
     let lines: Vec<_> = result.summaries.iter().flat_map(Summary::lines).collect();
     if let Some(path) = &args.json {
         make_folder_of(path)?;

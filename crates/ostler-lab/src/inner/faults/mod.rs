@@ -123,27 +123,26 @@ impl Ground<'_> {
     fn done(&mut self) -> Verdict {
         let mut verdict = Verdict::default();
         let mut traffic = Traffic::default();
+        let mut again = false;
         for time in 0..self.fault.times {
             self.say.say(Event::FaultTime {
                 fault: u32::try_from(self.index).unwrap_or(u32::MAX),
                 time,
             });
-            let before = self.prepare(time == 0);
-            let before = before.and_then(|()| traffic.keep_up(self));
-            let result = before.and_then(|()| match self.fault.kind {
-                FaultKind::Kill => kill::once(self, time, &mut verdict),
-                FaultKind::GuestDies => guest::dies(self, &mut verdict),
-                FaultKind::QmpHangs => guest::hangs(self, &mut verdict),
-                FaultKind::CgroupVanishes => cgroup::vanishes(self, &mut verdict),
-                FaultKind::ForeignAffinity => foreign::affinity(self, &mut verdict),
-                FaultKind::AgentMisbehaves => agent::misbehaves(self, &mut verdict),
-                FaultKind::KernelTests => kernel_tests::run(self, &mut verdict),
-            });
-            let ended: Vec<_> = self
-                .running
-                .iter()
-                .filter_map(RunningGuest::epitaph)
-                .collect();
+            let mut result = self.once(time, &mut traffic, &mut verdict);
+            let ended = self.ended();
+            let by_itself = self.fault.kind != FaultKind::GuestDies && !ended.is_empty();
+            if let (Err(error), true, false) = (&result, by_itself, again) {
+                // Guests of an emulated host die by the emulator's faults too. One that we are the death of dies again.
+                again = true;
+                verdict.notes.push(format!(
+                    "time {} was done again, since a guest ended by itself: {} ({error:#})",
+                    time + 1,
+                    ended.join("; ")
+                ));
+                result = self.once(time, &mut traffic, &mut verdict);
+            }
+            let ended = self.ended();
             verdict.count(result.with_context(|| {
                 let time = format!("time {}", time + 1);
                 if ended.is_empty() {
@@ -161,6 +160,32 @@ impl Ground<'_> {
             verdict.failures.push(format!("{e:#}"));
         }
         verdict
+    }
+
+    /// Does it one time.
+    fn once(
+        &mut self,
+        time: u32,
+        traffic: &mut Traffic,
+        verdict: &mut Verdict,
+    ) -> anyhow::Result<()> {
+        self.prepare(time == 0)?;
+        traffic.keep_up(self)?;
+        match self.fault.kind {
+            FaultKind::Kill => kill::once(self, time, verdict),
+            FaultKind::GuestDies => guest::dies(self, verdict),
+            FaultKind::QmpHangs => guest::hangs(self, verdict),
+            FaultKind::CgroupVanishes => cgroup::vanishes(self, verdict),
+            FaultKind::ForeignAffinity => foreign::affinity(self, verdict),
+            FaultKind::AgentMisbehaves => agent::misbehaves(self, verdict),
+            FaultKind::KernelTests => kernel_tests::run(self, verdict),
+        }
+    }
+
+    /// Guests that have ended, and what they said last.
+    fn ended(&self) -> Vec<String> {
+        let running = self.running.iter();
+        running.filter_map(RunningGuest::epitaph).collect()
     }
 
     /// Waits until agents have given their guests back: nobody asks them for anything any more.
