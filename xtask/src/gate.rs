@@ -3,12 +3,12 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use ostler_lab::binaries::Binaries;
 use ostler_lab::events::Event;
+use ostler_lab::hogs::Hogs;
 use ostler_lab::image::{Image, LabDir};
 use ostler_lab::machine::{Time, files};
 use ostler_lab::program::Program;
@@ -173,38 +173,6 @@ fn summary(boots: &[Boot]) -> String {
     let bad = boots.iter().filter(|boot| !boot.wrong.is_empty()).count();
     let _ = write!(text, "{} fine, {bad} not", boots.len() - bad);
     text
-}
-
-/// Busy loops, one per real core, until dropped.
-struct Hogs {
-    stop: &'static AtomicBool,
-    threads: Vec<std::thread::JoinHandle<()>>,
-}
-
-impl Hogs {
-    fn start() -> Hogs {
-        // A few bytes for each hogged boot.
-        let stop: &'static AtomicBool = Box::leak(Box::default());
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let spin = move || {
-            while !stop.load(Ordering::Relaxed) {
-                std::hint::spin_loop();
-            }
-        };
-        Hogs {
-            stop,
-            threads: (0..cores).map(|_| std::thread::spawn(spin)).collect(),
-        }
-    }
-}
-
-impl Drop for Hogs {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            let _ = thread.join(); // it can't have panicked
-        }
-    }
 }
 
 #[cfg(test)]

@@ -3,13 +3,13 @@
 mod probe;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use bench_harness::{Args, Line, median, revision};
 use clap::Parser;
 use ostler_lab::binaries::Binaries;
+use ostler_lab::hogs::Hogs;
 use ostler_lab::image::{Image, LAB_FOLDER, LabDir};
 use ostler_lab::machine::Time;
 use ostler_lab::program::Program;
@@ -228,38 +228,6 @@ impl Drop for Down<'_> {
     fn drop(&mut self) {
         if let Err(error) = up::down(self.0) {
             eprintln!("the lab could not be ended: {error}");
-        }
-    }
-}
-
-/// Busy loops, one per real core, until dropped.
-struct Hogs {
-    stop: &'static AtomicBool,
-    threads: Vec<std::thread::JoinHandle<()>>,
-}
-
-impl Hogs {
-    fn start() -> Hogs {
-        // A byte, twice in a bench.
-        let stop: &'static AtomicBool = Box::leak(Box::default());
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let spin = move || {
-            while !stop.load(Ordering::Relaxed) {
-                std::hint::spin_loop();
-            }
-        };
-        Hogs {
-            stop,
-            threads: (0..cores).map(|_| std::thread::spawn(spin)).collect(),
-        }
-    }
-}
-
-impl Drop for Hogs {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            let _ = thread.join(); // it can't have panicked
         }
     }
 }

@@ -15,6 +15,7 @@ pub mod cli;
 pub mod error;
 pub mod events;
 pub mod gather;
+pub mod hogs;
 pub mod image;
 pub mod inner;
 pub mod machine;
