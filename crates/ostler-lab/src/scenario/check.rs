@@ -1,6 +1,7 @@
 //! From text to a checked [`Scenario`]. The raw types mirror the file; what serde can't judge is judged here, with the
 //! line of the key that is wrong.
 
+mod raw;
 mod trials;
 
 use std::collections::BTreeSet;
@@ -8,10 +9,10 @@ use std::fmt;
 use std::path::PathBuf;
 
 use ostler_model::{Class, CpuSet, MAX_CPUS};
-use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Cpus, Expectation, Guest, Host, Load, Node, Scenario, Step, Workload};
+use super::{Cpus, Guest, Host, Load, Node, Scenario};
+use raw::{RawHost, RawLoad, RawNode, RawScenario};
 
 /// A guest of QEMU's `microvm` needs about this much to boot.
 const GUEST_MEMORY_AT_LEAST_MIB: u64 = 160;
@@ -53,128 +54,6 @@ pub enum ScenarioError {
         /// What to write instead.
         remedy: String,
     },
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawScenario {
-    name: Spanned<String>,
-    summary: String,
-    #[serde(default = "one")]
-    rounds: Spanned<u32>,
-    #[serde(default = "settle_s")]
-    settle_s: Spanned<f64>,
-    host: RawHost,
-    guest: Vec<RawGuest>,
-    #[serde(default)]
-    load: Vec<RawLoad>,
-    steward: Option<toml::Table>,
-    #[serde(default)]
-    policy: Vec<RawPolicy>,
-    #[serde(default)]
-    expect: Vec<Spanned<Expectation>>,
-    #[serde(default)]
-    fault: Vec<RawFault>,
-}
-
-fn none() -> Spanned<u32> {
-    Spanned::new(0..0, 0)
-}
-
-fn one() -> Spanned<u32> {
-    Spanned::new(0..0, 1)
-}
-
-fn settle_s() -> Spanned<f64> {
-    Spanned::new(0..0, 2.0)
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawHost {
-    #[serde(default = "one_u32")]
-    sockets: u32,
-    cores: Spanned<u32>,
-    #[serde(default = "one_u32")]
-    threads: u32,
-    memory: Option<Spanned<String>>,
-    under_test: Spanned<CpuSet>,
-    client: Spanned<CpuSet>,
-    pnic_queues: Spanned<u32>,
-    #[serde(default = "one_ns")]
-    instruction_ns: Spanned<f64>,
-    #[serde(default)]
-    node: Vec<RawNode>,
-}
-
-fn one_ns() -> Spanned<f64> {
-    Spanned::new(0..0, 1.0)
-}
-
-fn one_u32() -> u32 {
-    1
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawNode {
-    memory: Spanned<String>,
-    cpus: Option<Spanned<CpuSet>>,
-    latency_ns: Option<u32>,
-    bandwidth_mib_per_s: Option<u32>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawGuest {
-    name: Spanned<String>,
-    class: Spanned<Class>,
-    vcpus: Spanned<u32>,
-    memory: Spanned<String>,
-    #[serde(default = "one_spanned")]
-    queues: Spanned<u32>,
-    workload: Workload,
-    slo_p95: Option<Spanned<String>>,
-}
-
-fn one_spanned() -> Spanned<u32> {
-    one()
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawLoad {
-    guest: Spanned<String>,
-    #[serde(default = "connections")]
-    connections: u32,
-    #[serde(default)]
-    args: Vec<String>,
-    steps: Spanned<Vec<Step>>,
-}
-
-fn connections() -> u32 {
-    16
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawPolicy {
-    name: Spanned<String>,
-    #[serde(default)]
-    about: String,
-    steward: Option<toml::Table>,
-    pnic_queues: Option<Spanned<u32>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawFault {
-    kind: Spanned<String>,
-    #[serde(default = "one")]
-    times: Spanned<u32>,
-    #[serde(default = "none")]
-    rate: Spanned<u32>,
-    steward: Option<toml::Table>,
 }
 
 struct Checker<'a> {

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::super::{Expectation, Fault, FaultKind, Guest, Host, Policy};
-use super::{Checker, RawScenario, ScenarioError, merge};
+use super::raw::RawScenario;
+use super::{Checker, ScenarioError, merge};
 
 impl Checker<'_> {
     pub(super) fn policies(
