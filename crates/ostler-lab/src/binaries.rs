@@ -52,9 +52,9 @@ impl Binaries {
     /// Takes those that are in a folder.
     pub fn in_folder(folder: &Path) -> Result<Binaries> {
         let find = |name: &str| Some(folder.join(name)).filter(|path| path.is_file());
-        let inner = find("ostler-lab-inner").ok_or_else(|| LabError::Incomplete {
+        let inner = find("ostler-lab-inner").ok_or_else(|| LabError::NoProgram {
             what: "ostler-lab-inner".to_owned(),
-            tree: folder.to_owned(),
+            folder: folder.to_owned(),
         })?;
         Ok(Binaries {
             inner,
@@ -190,6 +190,13 @@ fn this_program() -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_without_programs_says_how_they_are_made() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let error = Binaries::in_folder(folder.path()).expect_err("it is empty");
+        assert!(error.to_string().contains("cargo xtask build"), "{error}");
+    }
 
     #[test]
     fn test_programs_are_told_from_other_artifacts() {

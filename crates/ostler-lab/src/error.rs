@@ -95,6 +95,14 @@ pub enum LabError {
         /// Where it was looked for.
         tree: PathBuf,
     },
+    /// A folder that should hold our programs doesn't.
+    #[error("{what} is missing from {}; `cargo xtask build` makes it, and prints the folder to name", folder.display())]
+    NoProgram {
+        /// What is missing.
+        what: String,
+        /// Where it was looked for.
+        folder: PathBuf,
+    },
     /// A scenario was refused.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),

@@ -327,3 +327,15 @@ fn so_many_periods_make_so_many_lines() {
         );
     }
 }
+
+/// Undoing nothing because of a slip in a path would look like a success.
+#[test]
+fn a_journal_that_is_named_and_absent_is_no_success() {
+    let undo = ostler(&["undo", "--journal", "/nonexistent/journal.db"]);
+    assert_eq!(undo.status.code(), Some(1));
+    let said = text(&undo.stderr);
+    assert!(
+        said.contains("no journal /nonexistent/journal.db"),
+        "{said}"
+    );
+}

@@ -392,7 +392,15 @@ pub(super) fn weight_or(
                     )
                 })
         }
-        _ => choice(choices)(value),
+        _ => choice(choices)(value).map_err(|problem| Problem {
+            remedy: format!(
+                "{}, or a weight from {} to {}",
+                problem.remedy,
+                CpuWeight::MIN,
+                CpuWeight::DEFAULT - 1
+            ),
+            ..problem
+        }),
     }
 }
 

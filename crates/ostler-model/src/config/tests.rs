@@ -558,3 +558,16 @@ fn the_example_names_every_key() {
         );
     }
 }
+
+/// A word that isn't known has two ways out here, and both are told.
+#[test]
+fn an_unknown_word_for_a_weight_is_told_of_weights_too() {
+    let text = "[partition]\nbest_effort = \"sometimes\"";
+    let errors = parse(text, "x.toml", None).expect_err("it is no weight");
+    let told: Vec<_> = errors.iter().map(|error| error.remedy.clone()).collect();
+    assert!(
+        told.iter()
+            .any(|remedy| remedy.contains("\"idle\"") && remedy.contains("a weight from 1 to 99")),
+        "{told:?}"
+    );
+}

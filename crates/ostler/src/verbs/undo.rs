@@ -48,6 +48,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let _lock = InstanceLock::take(&journal).map_err(|error| error.into_error("undo"))?;
         let _host = HostLock::take(&args.roots.proc()).map_err(|error| error.into_error("undo"))?;
         wire::undo(&journal, &args.roots)?
+    } else if args.journal.is_some() {
+        anyhow::bail!(
+            "there is no journal {}; name the one that the steward wrote, or leave --journal out for that of its configuration",
+            journal.display()
+        );
     } else {
         // No journal was ever begun: nothing was ever written.
         Restored::default()
