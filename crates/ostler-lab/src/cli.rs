@@ -56,9 +56,9 @@ pub struct World {
     /// The steward's binary; this program unless told.
     #[arg(long)]
     ostler: Option<PathBuf>,
-    /// Whose time the emulated host lives in: the wall's, or its own, which is the same however busy the real machine is and takes some
-    /// times longer to get through.
-    #[arg(long, value_enum, default_value_t = Clock::Wall)]
+    /// Whose time the emulated host lives in: its own, in which figures are the same however busy the real machine is, or the wall's,
+    /// which takes half as long to get through.
+    #[arg(long, value_enum, default_value_t = Clock::Machine)]
     time: Clock,
 }
 

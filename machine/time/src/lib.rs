@@ -22,7 +22,9 @@
 //!   accelerator functions, and the one for kicks. [`qemu::layout`] finds them by the machine code of QEMU's own exported
 //!   functions and refuses to go on where anything differs from what it knows.
 //! - **Cures.** Two faults of QEMU's TCG make guests of the emulated host die or hang; [`qemu::cure`] mends both in
-//!   memory, and says so.
+//!   memory, and says so. A third kills a host that traces itself; [`qemu::stale`] looks out for it.
+//! - **Real cores.** Who waits for another core spins, then gives way, then sleeps ([`machine`]); idle real cores are kept awake
+//!   meanwhile ([`awake`]), and QEMU's main loop leaves the virtual clock's timers alone ([`qemu::mainloop`]).
 //! - **The watchdog** ([`watch`]) tells what each core was waiting for when time stands still or timers aren't fired.
 //!
 //! ## What it doesn't do yet
@@ -32,6 +34,7 @@
 //!
 //! May depend on: nothing of ours. The lab loads the built library into the emulated host's QEMU.
 
+pub mod awake;
 pub mod clock;
 pub mod gate;
 pub mod lockstep;

@@ -13,6 +13,14 @@ use crate::threads::{Role, role};
 
 /// Looks at another core's seat before a waiting thread goes to sleep. On two real cores most waits end sooner.
 const SPINS: u32 = 300;
+/// Times that a waiting thread then offers its real core to others before it goes to sleep. With more emulated cores than real
+/// ones, whom it waits for is often one of those; and giving way costs a tenth of sleeping and being woken.
+const YIELDS: u32 = 100;
+/// Who got the real core back only after this long gave it to somebody other than a core of ours, and who is woken from sleep
+/// waits less for such a one. See [`Machine::wait_for_others`].
+const STRANGER: Duration = Duration::from_micros(500);
+/// So many waits in a row then do without giving way.
+const SHY: u64 = 64;
 /// A wait ends when what it waits for happens; this is how long it trusts in having been told.
 const NAP: Duration = Duration::from_millis(50);
 /// See [`Machine::patience`]. Far beyond what a busy real machine keeps a thread waiting.
@@ -62,12 +70,16 @@ pub struct Own {
     pub executed: AtomicU64,
     /// What its clock was moved on by while it was halted, ns.
     pub offset_ns: AtomicI64,
-    /// How often it waited for another core, slept over it, and left off waiting because it was wanted elsewhere.
+    /// How often it waited for another core, gave way or slept over it, and left off waiting because it was wanted elsewhere.
     pub waits: AtomicU64,
+    /// See `waits`.
+    pub yields: AtomicU64,
     /// See `waits`.
     pub sleeps: AtomicU64,
     /// See `waits`.
     pub left: AtomicU64,
+    /// The number of waits from which on it gives way again.
+    shy_until: AtomicU64,
     /// Where it waits for another core; for which one; and how far that one must come.
     gate: Gate,
     waits_for: AtomicUsize,
@@ -240,6 +252,26 @@ impl<E: Emulator> Machine<E> {
                 own.waits.fetch_add(1, Ordering::Relaxed);
             }
             std::hint::spin_loop();
+        }
+        let waits = own.waits.load(Ordering::Relaxed);
+        if waits >= own.shy_until.load(Ordering::Relaxed) {
+            for _ in 0..YIELDS {
+                own.yields.fetch_add(1, Ordering::Relaxed);
+                let began = Instant::now();
+                std::thread::yield_now();
+                let took = began.elapsed();
+                if held(true).is_none() {
+                    return true;
+                }
+                if self.emulator.asked_to_leave(core) {
+                    own.left.fetch_add(1, Ordering::Relaxed);
+                    return false;
+                }
+                if took > STRANGER {
+                    own.shy_until.store(waits + SHY, Ordering::Relaxed);
+                    break;
+                }
+            }
         }
         own.waits_until_ns
             .store(time - self.options.quantum_ns, Ordering::SeqCst);

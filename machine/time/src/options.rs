@@ -1,4 +1,4 @@
-//! The plugin's arguments: `-plugin file=...,quantum=10000,cost=1.0,cure=on,clock=own,idle=skip,stall=20`.
+//! The plugin's arguments: `-plugin file=...,quantum=10000,cost=1.0,cure=on,clock=own,idle=skip,awake=on,stall=20`.
 
 use crate::clock::Cost;
 use crate::refusal::Refusal;
@@ -34,6 +34,9 @@ pub struct Options {
     pub clock: Clock,
     /// How time passes when every core is halted.
     pub idle: Idle,
+    /// Whether idle real cores are kept awake for the emulated ones. Only where idle time is skipped: who sits at a machine
+    /// doesn't mind, and may want the battery to last.
+    pub awake: bool,
     /// Real seconds without any progress after which the watchdog speaks.
     pub stall_s: u32,
 }
@@ -46,6 +49,7 @@ impl Default for Options {
             cure: true,
             clock: Clock::Own,
             idle: Idle::Skip,
+            awake: true,
             stall_s: 20,
         }
     }
@@ -98,6 +102,13 @@ impl Options {
                         _ => return Err(bad("idle=skip or idle=pace")),
                     }
                 }
+                "awake" => {
+                    options.awake = match value {
+                        "on" => true,
+                        "off" => false,
+                        _ => return Err(bad("awake=on or awake=off")),
+                    }
+                }
                 "stall" => {
                     let expected = "stall=SECONDS with 1 to 3600 real seconds";
                     options.stall_s = value.parse().map_err(|_| bad(expected))?;
@@ -105,7 +116,7 @@ impl Options {
                         return Err(bad(expected));
                     }
                 }
-                _ => return Err(bad("quantum, cost, cure, clock, idle or stall")),
+                _ => return Err(bad("quantum, cost, cure, clock, idle, awake or stall")),
             }
         }
         Ok(options)
@@ -130,6 +141,7 @@ mod tests {
             "cure=off",
             "clock=wall",
             "idle=pace",
+            "awake=off",
             "stall=7",
         ]);
         let expected = Options {
@@ -138,6 +150,7 @@ mod tests {
             cure: false,
             clock: Clock::Wall,
             idle: Idle::Pace,
+            awake: false,
             stall_s: 7,
         };
         assert_eq!(said.expect("all of them"), expected);
@@ -158,6 +171,7 @@ mod tests {
             "cure=maybe",
             "clock=mine",
             "idle=",
+            "awake=1",
             "stall=0",
             "speed=1",
         ] {

@@ -195,19 +195,22 @@ pub enum FaultKind {
     ForeignAffinity,
     /// The guest's agent is silent, slow, sends noise, or lies.
     AgentMisbehaves,
+    /// The host's kernel changes its own running code, over and over, while its cores interrupt each other.
+    CodeChanges,
     /// Not a fault: tests of crates that need this host's kernel run in it.
     KernelTests,
 }
 
 impl FaultKind {
     /// Every kind, by the name that scenarios and events use.
-    pub const ALL: [(&'static str, FaultKind); 7] = [
+    pub const ALL: [(&'static str, FaultKind); 8] = [
         ("kill", FaultKind::Kill),
         ("guest-dies", FaultKind::GuestDies),
         ("qmp-hangs", FaultKind::QmpHangs),
         ("cgroup-vanishes", FaultKind::CgroupVanishes),
         ("foreign-affinity", FaultKind::ForeignAffinity),
         ("agent-misbehaves", FaultKind::AgentMisbehaves),
+        ("code-changes", FaultKind::CodeChanges),
         ("kernel-tests", FaultKind::KernelTests),
     ];
 
@@ -219,7 +222,7 @@ impl FaultKind {
             | FaultKind::CgroupVanishes
             | FaultKind::ForeignAffinity
             | FaultKind::AgentMisbehaves => Some(Class::LatencyCritical),
-            FaultKind::KernelTests => None,
+            FaultKind::CodeChanges | FaultKind::KernelTests => None,
         }
     }
 
@@ -229,7 +232,7 @@ impl FaultKind {
             FaultKind::Kill => 5.0,
             FaultKind::GuestDies => 40.0,
             FaultKind::QmpHangs | FaultKind::CgroupVanishes | FaultKind::ForeignAffinity => 20.0,
-            FaultKind::AgentMisbehaves | FaultKind::KernelTests => 60.0,
+            FaultKind::AgentMisbehaves | FaultKind::CodeChanges | FaultKind::KernelTests => 60.0,
         }
     }
 }

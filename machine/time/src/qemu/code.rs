@@ -128,6 +128,19 @@ pub fn sets_atomically(instruction: &[u8]) -> Option<[u8; OR_LENGTH]> {
     Some(new)
 }
 
+/// `timerlistgroup_deadline_ns`: where it asks whether QEMU counts instructions itself, and goes on to the virtual clock's timers if
+/// it doesn't: `test %eax,%eax; je over; cmp $1,%rbx; je past`. The places of the first jump.
+pub fn virtual_deadline_jumps(code: &[u8]) -> Vec<usize> {
+    code.windows(9)
+        .enumerate()
+        .filter(|(_, w)| w[..3] == [0x85, 0xc0, 0x74] && w[4..] == [0x48, 0x83, 0xfb, 0x01, 0x74])
+        .map(|(at, _)| at + 2)
+        .collect()
+}
+
+/// A short jump's length, done nothing in.
+pub const NO_JUMP: [u8; 2] = [0x66, 0x90];
+
 /// Bytes in hexadecimal, as a disassembler shows them; at most the first 48.
 pub fn hex(code: &[u8]) -> String {
     let shown: Vec<String> = code
@@ -210,6 +223,15 @@ mod tests {
             "neither another mask nor a comparison"
         );
         assert_eq!(clears_all(&code[1..]), Some([0x81, 0xe2, 0, 0, 0, 0]));
+    }
+
+    #[test]
+    fn the_virtual_clocks_deadline_is_jumped_to_once() {
+        // timerlistgroup_deadline_ns of Debian's 10.0.13, from its test on; then one with another register.
+        let code = bytes(
+            "8b 05 72 ac 09 01 85 c0 74 06 48 83 fb 01 74 2c 49 8b 3c dc 85 c0 74 06 48 83 f9 01 74 2c",
+        );
+        assert_eq!(virtual_deadline_jumps(&code), [8]);
     }
 
     #[test]

@@ -11,24 +11,12 @@
 //! by an ordinary read-modify-write and without QEMU's big lock, under which all others change that word. Whoever raises an
 //! interrupt for that core at the same moment may see it overwritten. If it was the core's timer, the core hangs until
 //! somebody else interrupts it. The mended instruction is atomic; the other side is ours anyway ([`super::interrupt`]).
-#![allow(
-    unsafe_code,
-    reason = "instructions of the running program are changed"
-)]
 
 use super::code;
 use super::layout::Offsets;
+use super::patch::Change;
 use super::symbols::{Opaque, Symbols, code_of};
 use crate::refusal::Refusal;
-
-/// What a cure changes.
-struct Change {
-    fault: &'static str,
-    function: &'static str,
-    address: Opaque,
-    offset: usize,
-    bytes: Vec<u8>,
-}
 
 /// Mends both; returns what was done, in words. No core may exist yet.
 pub fn mend(symbols: &Symbols, offsets: &Offsets) -> Result<Vec<String>, Refusal> {
@@ -36,14 +24,8 @@ pub fn mend(symbols: &Symbols, offsets: &Offsets) -> Result<Vec<String>, Refusal
     let changes = [event(symbols)?, interrupt(symbols, offsets)?];
     let mut told = Vec::new();
     for change in changes {
-        write(&change)?;
-        told.push(format!(
-            "mended \"{}\" in {}+{:#x}: now {}",
-            change.fault,
-            change.function,
-            change.offset,
-            code::hex(&change.bytes)
-        ));
+        change.make()?;
+        told.push(format!("mended {change}"));
     }
     Ok(told)
 }
@@ -64,7 +46,7 @@ fn event(symbols: &Symbols) -> Result<Change, Refusal> {
     };
     let bytes = code::clears_all(&text[offset..]).ok_or(wrong)?.to_vec();
     Ok(Change {
-        fault,
+        what: fault,
         function,
         address,
         offset,
@@ -100,33 +82,10 @@ fn interrupt(symbols: &Symbols, offsets: &Offsets) -> Result<Change, Refusal> {
         .ok_or(wrong)?
         .to_vec();
     Ok(Change {
-        fault,
+        what: fault,
         function,
         address,
         offset,
         bytes,
     })
-}
-
-/// Writes instructions into code that is mapped read-only.
-fn write(change: &Change) -> Result<(), Refusal> {
-    const PAGE: usize = 4096;
-    let at = change.address.wrapping_byte_add(change.offset).cast::<u8>();
-    let page = at.map_addr(|address| address & !(PAGE - 1));
-    let length = at.addr() - page.addr() + change.bytes.len();
-    let protect = |protection| {
-        // SAFETY: the pages are mapped, as they hold the function; only their protection changes, and execution stays
-        // allowed throughout, since other threads may run code in them.
-        let done = unsafe { libc::mprotect(page.cast(), length, protection) };
-        if done == 0 {
-            return Ok(());
-        }
-        Err(Refusal::Protected {
-            error: std::io::Error::last_os_error().to_string(),
-        })
-    };
-    protect(libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC)?;
-    // SAFETY: the bytes lie within the function, and nobody executes them: only cores do, and there are none yet.
-    unsafe { std::ptr::copy_nonoverlapping(change.bytes.as_ptr(), at, change.bytes.len()) };
-    protect(libc::PROT_READ | libc::PROT_EXEC)
 }

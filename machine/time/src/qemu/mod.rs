@@ -7,17 +7,22 @@
 mod code;
 mod cure;
 mod layout;
+mod mainloop;
+mod patch;
+mod stale;
 mod symbols;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Instant;
 
 use self::layout::{Cpu, Hooks, Offsets, Table, in_flight};
 use self::symbols::{Opaque, PerCore, Symbols};
+use crate::awake::{Awake, LATENCY};
 use crate::machine::{Emulator, Machine};
-use crate::options::{Clock, Options};
+use crate::options::{Clock, Idle, Options};
 use crate::refusal::Refusal;
 use crate::threads::{Role, become_role};
 use crate::watch;
@@ -67,6 +72,9 @@ unsafe impl Send for Qemu {}
 
 /// The one machine of this process, and when it was made.
 static MACHINE: OnceLock<(Machine<Qemu>, Instant)> = OnceLock::new();
+
+/// Held until the process ends.
+static AWAKE: OnceLock<Awake> = OnceLock::new();
 
 /// Says something on QEMU's standard error.
 fn say(text: &str) {
@@ -158,14 +166,48 @@ unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal>
         cpus: (0..cores).map(|_| AtomicPtr::default()).collect(),
     };
     let (machine, _) = MACHINE.get_or_init(|| (Machine::new(qemu, cores, options), Instant::now()));
-    if !own {
-        // SAFETY: QEMU's own plugin interface; the callback has the type that it asks for.
-        unsafe { (symbols.qemu_plugin_register_vcpu_init_cb)(id, core_made) };
-        say(&format!("QEMU {version}; the real machine's clock"));
-        for mended in mended {
-            say(&mended);
+    let told = if own {
+        // SAFETY: we are within the installation that the id is for.
+        unsafe { keep_time(id, machine) }?
+    } else {
+        // SAFETY: QEMU's own plugin interface; the callbacks have the types that it asks for.
+        unsafe {
+            (symbols.qemu_plugin_register_vcpu_init_cb)(id, core_made);
+            if options.cure {
+                (symbols.qemu_plugin_register_vcpu_tb_trans_cb)(id, translated_for_cure);
+                (symbols.qemu_plugin_register_atexit_cb)(id, ended, std::ptr::null_mut());
+            }
         }
-        return Ok(());
+        "the real machine's clock".to_owned()
+    };
+    say(&format!("QEMU {version}; {told}"));
+    for mended in mended {
+        say(&mended);
+    }
+    Ok(())
+}
+
+/// Sets up all that owning the clock takes, as far as it can be before there are cores. Returns what there is to say of it.
+///
+/// # Safety
+/// Only while the plugin with this id is being installed.
+unsafe fn keep_time(id: u64, machine: &'static Machine<Qemu>) -> Result<String, Refusal> {
+    let symbols = &machine.emulator.symbols;
+    let options = &machine.options;
+    if !mainloop::leave_timers(symbols)? {
+        say(
+            "the main loop's code isn't as expected, so it will wake for timers that aren't its own: slower, and nothing else",
+        );
+    }
+    if options.awake && options.idle == Idle::Skip {
+        match Awake::ask(Path::new(LATENCY)) {
+            Ok(awake) => {
+                AWAKE.get_or_init(|| awake);
+            }
+            Err(error) => say(&format!(
+                "idle real cores aren't kept awake: slower, and nothing else: {LATENCY}: {error}"
+            )),
+        }
     }
     start("skip", move || {
         // Timers that it fires deliver interrupts, and those look memory up under QEMU's read-copy-update.
@@ -182,19 +224,16 @@ unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal>
         (symbols.qemu_plugin_register_vcpu_tb_trans_cb)(id, translated);
         (symbols.qemu_plugin_register_atexit_cb)(id, ended, std::ptr::null_mut());
     }
-    say(&format!(
-        "QEMU {version}; {cores} cores, quantum {} ns, {} ps per instruction, idle time {}",
+    Ok(format!(
+        "{} cores, quantum {} ns, {} ps per instruction, idle time {}",
+        machine.lockstep.cores(),
         options.quantum_ns,
         options.cost.ps(),
         match options.idle {
-            crate::options::Idle::Skip => "skipped",
-            crate::options::Idle::Pace => "at the pace of real time",
+            Idle::Skip => "skipped",
+            Idle::Pace => "at the pace of real time",
         }
-    ));
-    for mended in mended {
-        say(&mended);
-    }
-    Ok(())
+    ))
 }
 
 /// Starts a thread of ours.
@@ -306,6 +345,9 @@ unsafe extern "C" fn translated(_: u64, block: Opaque) {
     // SAFETY: QEMU's own plugin interface, within the callback that it is for.
     unsafe {
         let instructions = (symbols.qemu_plugin_tb_n_insns)(block);
+        if machine.options.cure {
+            stale::watch(symbols, block, instructions);
+        }
         (symbols.qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu)(
             block,
             ADD,
@@ -324,6 +366,16 @@ unsafe extern "C" fn translated(_: u64, block: Opaque) {
     }
 }
 
+/// Without a clock of ours, only the cure looks at translations.
+unsafe extern "C" fn translated_for_cure(_: u64, block: Opaque) {
+    let symbols = &machine().emulator.symbols;
+    // SAFETY: QEMU's own plugin interface, within the callback that it is for.
+    unsafe {
+        let instructions = (symbols.qemu_plugin_tb_n_insns)(block);
+        stale::watch(symbols, block, instructions);
+    }
+}
+
 unsafe extern "C" fn quantum(core: c_uint, _: *mut c_void) {
     machine().quantum(number(core));
 }
@@ -334,6 +386,15 @@ unsafe extern "C" fn ended(_: u64, _: *mut c_void) {
         return;
     };
     machine.end();
+    let met = stale::MET.load(Ordering::Relaxed);
+    if met > 0 {
+        say(&format!(
+            "breakpoints that were there no more were met {met} times, and passed over"
+        ));
+    }
+    if machine.options.clock == Clock::Wall {
+        return;
+    }
     let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     let counts = &machine.counts;
     say(&format!(
@@ -348,10 +409,11 @@ unsafe extern "C" fn ended(_: u64, _: *mut c_void) {
     for core in 0..machine.lockstep.cores() {
         let own = machine.own(core);
         say(&format!(
-            "core {core}: {} instructions, halted for {}, waited {} times, slept {}, left {}",
+            "core {core}: {} instructions, halted for {}, waited {} times, gave way {}, slept {}, left {}",
             load(&own.executed),
             watch::seconds(own.offset_ns.load(Ordering::Relaxed)),
             load(&own.waits),
+            load(&own.yields),
             load(&own.sleeps),
             load(&own.left),
         ));

@@ -6,6 +6,7 @@
 
 mod agent;
 mod cgroup;
+mod code;
 mod dice;
 mod foreign;
 mod found;
@@ -178,6 +179,7 @@ impl Ground<'_> {
             FaultKind::CgroupVanishes => cgroup::vanishes(self, verdict),
             FaultKind::ForeignAffinity => foreign::affinity(self, verdict),
             FaultKind::AgentMisbehaves => agent::misbehaves(self, verdict),
+            FaultKind::CodeChanges => code::changes(self, verdict),
             FaultKind::KernelTests => kernel_tests::run(self, verdict),
         }
     }
