@@ -34,9 +34,9 @@ fn quantum(core: usize, quantum: usize) -> Vec<(Kind, u64)> {
     let own = (core as u64 / 2) * NODE_BYTES + (core as u64 % 2) * 0x10_0000;
     (0..STEPS as u64)
         .map(|step| match random.below(100) {
-            0..20 => (Kind::Fetch, own + 0x8_0000 + step % 40 * 64),
-            20..50 => (Kind::Load, own + step % 300 * 64),
-            50..70 => (Kind::Store, own + random.below(100) * 64),
+            0..20 => (Kind::Fetch, own + 0x8_0000 + step % 160 / 8 * 64),
+            20..50 => (Kind::Load, own + step % 1000 / 8 * 64),
+            50..70 => (Kind::Store, own + random.below(40) * 64),
             70..94 => (Kind::Load, own + random.below(4000) * 64),
             94..97 => (Kind::Load, 2 * NODE_BYTES + random.below(500) * 64),
             97..99 => (Kind::Load, NODE_BYTES / 2 + random.below(64) * 64),
