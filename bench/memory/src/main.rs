@@ -130,9 +130,10 @@ fn main() {
     let runs = args.runs(51, 3);
     let accesses = if args.quick { 2_000 } else { 100_000 };
     for (case, kind, lines, level) in [
-        ("L1 hit, load", Kind::Load, 256, Level::L1),
-        ("L1 hit, store", Kind::Store, 256, Level::L1),
-        ("L1 hit, fetch", Kind::Fetch, 256, Level::L1),
+        ("L1 hit, load", Kind::Load, 64, Level::L1),
+        ("L1 hit, store", Kind::Store, 64, Level::L1),
+        ("L1 hit, fetch", Kind::Fetch, 64, Level::L1),
+        ("L1 hit, another line of the set each time", Kind::Load, 256, Level::L1),
         ("L2 hit", Kind::Load, 4096, Level::L2),
         ("L3 hit", Kind::Load, 65_536, Level::L3),
         ("memory", Kind::Load, 1 << 22, Level::Local),

@@ -19,7 +19,7 @@
 //! goes the long way. Every line's words are one atomic's modification order, which is why nothing stronger than relaxed is
 //! needed: no other memory is published by them.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 /// A line's MESI state; absent lines have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,9 +56,30 @@ fn content(word: u64) -> Option<(u64, State)> {
     (word != 0).then(|| (word >> 2, State::of(word)))
 }
 
+/// The first that is right, of 32 at most. All are looked at: leaving early is a branch that nobody can foretell, and costs
+/// more.
+#[inline]
+fn position<T>(all: &[T], right: impl Fn(&T) -> bool) -> Option<usize> {
+    let (fours, rest) = all.as_chunks::<4>();
+    let (mut mask, mut at) = (0_u32, 0);
+    for four in fours {
+        let [a, b, c, d] = four.each_ref().map(|one| u32::from(right(one)));
+        mask |= (a | b << 1 | c << 2 | d << 3) << at;
+        at += 4;
+    }
+    for one in rest {
+        mask |= u32::from(right(one)) << at;
+        at += 1;
+    }
+    (mask != 0).then_some(mask.trailing_zeros() as usize)
+}
+
 /// The nibbles 0 to 15: the order of use of ways that were never used.
 const ORDER: u64 = 0xfedc_ba98_7654_3210;
 const ONES: u64 = 0x1111_1111_1111_1111;
+
+/// Guesses for each set of an [`L1`].
+const GUESSES: u64 = 16;
 
 /// A core's own first cache, of instructions or of data.
 #[derive(Debug)]
@@ -66,6 +87,9 @@ pub(crate) struct L1 {
     tags: Box<[AtomicU64]>,
     /// For each set its ways, the latest used in the lowest nibble. Nibbles beyond the ways never move.
     order: Box<[AtomicU64]>,
+    /// By a line's lowest bits, more of them than choose its set: the way where such a line was last found. A look into a
+    /// set compares one tag instead of all, and has no branch that can't be foretold. A wrong guess costs time alone.
+    guesses: Box<[AtomicU8]>,
     ways: usize,
     mask: u64,
 }
@@ -77,6 +101,7 @@ impl L1 {
         L1 {
             tags: (0..count * ways).map(|_| AtomicU64::new(0)).collect(),
             order: (0..count).map(|_| AtomicU64::new(ORDER)).collect(),
+            guesses: (0..sets * GUESSES).map(|_| AtomicU8::new(0)).collect(),
             ways,
             mask: sets - 1,
         }
@@ -86,36 +111,67 @@ impl L1 {
         clippy::cast_possible_truncation,
         reason = "a set's number is below the number of sets, which is a usize"
     )]
+    #[inline]
     fn set(&self, line: u64) -> usize {
         (line & self.mask) as usize
     }
 
+    #[inline]
     fn tags(&self, set: usize) -> &[AtomicU64] {
         &self.tags[set * self.ways..][..self.ways]
+    }
+
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "the number of guesses is a usize"
+    )]
+    #[inline]
+    fn guess(&self, line: u64) -> &AtomicU8 {
+        &self.guesses[(line % (GUESSES * (self.mask + 1))) as usize]
     }
 
     /// By the core itself, without a lock: whether the access needs nobody else. A store does unless the line is its own.
     #[inline]
     pub(crate) fn hit(&self, line: u64, write: bool) -> bool {
         let set = self.set(line);
-        let tags = self.tags(set);
-        let order = self.order[set].load(Relaxed);
-        let latest = (order & 15) as usize;
-        let found = tags[latest].load(Relaxed);
-        if is(found, line) {
-            return !write || self.own(&tags[latest], found);
+        let guess = usize::from(self.guess(line).load(Relaxed));
+        let tag = &self.tags[set * self.ways + guess];
+        let found = tag.load(Relaxed);
+        if !is(found, line) {
+            return self.look(line, write);
         }
-        for (way, tag) in tags.iter().enumerate() {
-            let found = tag.load(Relaxed);
-            if is(found, line) {
-                let good = !write || self.own(tag, found);
-                if good {
-                    self.order[set].store(to_front(order, way), Relaxed);
-                }
-                return good;
+        let good = !write || self.own(tag, found);
+        if good {
+            let order = self.order[set].load(Relaxed);
+            // Programs stay with a line for a while, and then there is nothing to do.
+            if (order & 15) as usize != guess {
+                self.order[set].store(to_front(order, guess), Relaxed);
             }
         }
-        false
+        good
+    }
+
+    /// The same where the guess was wrong.
+    #[inline(never)]
+    fn look(&self, line: u64, write: bool) -> bool {
+        let set = self.set(line);
+        let tags = self.tags(set);
+        let Some(way) = position(tags, |tag| is(tag.load(Relaxed), line)) else {
+            return false;
+        };
+        let good = !write || self.own(&tags[way], tags[way].load(Relaxed));
+        if good {
+            self.uses(line, set, way);
+        }
+        good
+    }
+
+    /// A line is found, or put, in a way of its set.
+    #[allow(clippy::cast_possible_truncation, reason = "there are 16 ways at most")]
+    fn uses(&self, line: u64, set: usize, way: usize) {
+        self.guess(line).store(way as u8, Relaxed);
+        let order = self.order[set].load(Relaxed);
+        self.order[set].store(to_front(order, way), Relaxed);
     }
 
     /// Makes a line modified if this core has it for itself.
@@ -131,11 +187,10 @@ impl L1 {
         }
     }
 
-    fn find(&self, line: u64) -> Option<(usize, &AtomicU64, State)> {
-        let tags = self.tags(self.set(line)).iter().enumerate();
-        tags.map(|(way, tag)| (way, tag, tag.load(Relaxed)))
-            .find(|(_, _, found)| is(*found, line))
-            .map(|(way, tag, found)| (way, tag, State::of(found)))
+    fn find(&self, line: u64) -> Option<&AtomicU64> {
+        let tags = self.tags(self.set(line));
+        let at = position(tags, |tag| is(tag.load(Relaxed), line))?;
+        Some(&tags[at])
     }
 
     /// Under the shard's lock: whether a line is there.
@@ -148,13 +203,14 @@ impl L1 {
     pub(crate) fn put(&self, line: u64, state: State) -> Option<(u64, State)> {
         let set = self.set(line);
         let tags = self.tags(set);
-        let order = self.order[set].load(Relaxed);
-        let there = tags.iter().position(|tag| is(tag.load(Relaxed), line));
-        let free = || tags.iter().position(|tag| tag.load(Relaxed) == 0);
-        let way = there.or_else(free);
-        let way = way.unwrap_or((order >> (4 * (self.ways - 1)) & 15) as usize);
+        let there = position(tags, |tag| is(tag.load(Relaxed), line));
+        let free = || position(tags, |tag| tag.load(Relaxed) == 0);
+        let way = there.or_else(free).unwrap_or_else(|| {
+            let order = self.order[set].load(Relaxed);
+            (order >> (4 * (self.ways - 1)) & 15) as usize
+        });
         let before = tags[way].swap(word(line, state), Relaxed);
-        self.order[set].store(to_front(order, way), Relaxed);
+        self.uses(line, set, way);
         if there.is_some() {
             None
         } else {
@@ -164,13 +220,13 @@ impl L1 {
 
     /// Under the shard's lock, by anybody: takes a line away. Returns its last state.
     pub(crate) fn take(&self, line: u64) -> Option<State> {
-        let (_, tag, _) = self.find(line)?;
+        let tag = self.find(line)?;
         Some(State::of(tag.swap(0, Relaxed)))
     }
 
     /// Under the shard's lock, by anybody: leaves a line only to be read. Returns its last state.
     pub(crate) fn share(&self, line: u64) -> Option<State> {
-        let (_, tag, _) = self.find(line)?;
+        let tag = self.find(line)?;
         Some(State::of(tag.swap(word(line, State::Shared), Relaxed)))
     }
 
@@ -241,14 +297,15 @@ impl Sets {
 
     /// A line's state, without using it.
     pub(crate) fn state(&self, line: u64) -> Option<State> {
-        let found = self.set(line).iter().find(|word| is(**word, line));
-        found.map(|word| State::of(*word))
+        let set = self.set(line);
+        let at = position(set, |word| is(*word, line))?;
+        Some(State::of(set[at]))
     }
 
     /// Uses a line. Returns its state.
     pub(crate) fn touch(&mut self, line: u64) -> Option<State> {
         let set = self.set_mut(line);
-        let at = set.iter().position(|word| is(*word, line))?;
+        let at = position(set, |word| is(*word, line))?;
         let found = set[at];
         set.copy_within(..at, 1);
         set[0] = found;
@@ -274,7 +331,7 @@ impl Sets {
     /// Takes a line away. Returns its last state.
     pub(crate) fn take(&mut self, line: u64) -> Option<State> {
         let set = self.set_mut(line);
-        let at = set.iter().position(|word| is(*word, line))?;
+        let at = position(set, |word| is(*word, line))?;
         let found = set[at];
         set.copy_within(at + 1.., at);
         let last = set.len() - 1;

@@ -24,17 +24,16 @@ impl Entry {
     }
 }
 
-/// One place of the table; a key is the line and one, so that 0 is an empty place.
-#[derive(Clone, Copy, Debug, Default)]
-struct Place {
-    key: u64,
-    entry: Entry,
-}
+/// Words of a place: the line and one, above whether it is exclusive; the cores; the groups. A first word of 0 is an empty
+/// place, so that a fresh table is all zeros and costs memory only where it is used.
+const WORDS: usize = 3;
 
 /// A shard's part of the directory.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    places: Box<[Place]>,
+    words: Box<[u64]>,
+    /// Places less one; their number is a power of two.
+    mask: usize,
     /// Bits of a line that are alike in the whole shard.
     shift: u32,
 }
@@ -44,7 +43,8 @@ impl Directory {
     pub(crate) fn new(lines: usize, shift: u32) -> Directory {
         let size = (lines + lines / 3 + 4).next_power_of_two();
         Directory {
-            places: vec![Place::default(); size].into_boxed_slice(),
+            words: vec![0; size * WORDS].into_boxed_slice(),
+            mask: size - 1,
             shift,
         }
     }
@@ -53,69 +53,83 @@ impl Directory {
     #[allow(clippy::cast_possible_truncation, reason = "the mask is a usize")]
     fn home(&self, line: u64) -> usize {
         let mixed = (line >> self.shift).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed >> 32) as usize & (self.places.len() - 1)
+        (mixed >> 32) as usize & self.mask
     }
 
     fn next(&self, at: usize) -> usize {
-        (at + 1) & (self.places.len() - 1)
+        (at + 1) & self.mask
+    }
+
+    fn place(&self, at: usize) -> &[u64] {
+        &self.words[at * WORDS..][..WORDS]
+    }
+
+    fn place_mut(&mut self, at: usize) -> &mut [u64] {
+        &mut self.words[at * WORDS..][..WORDS]
+    }
+
+    /// The line that stands in a place.
+    fn line(&self, at: usize) -> Option<u64> {
+        (self.place(at)[0] >> 1).checked_sub(1)
     }
 
     /// Where a line stands, or the empty place where it would.
     fn find(&self, line: u64) -> usize {
         let mut at = self.home(line);
-        while self.places[at].key != 0 && self.places[at].key != line + 1 {
+        while self.line(at).is_some_and(|other| other != line) {
             at = self.next(at);
         }
         at
     }
 
-    /// What is known of a line.
-    pub(crate) fn get(&self, line: u64) -> Entry {
-        let place = self.places[self.find(line)];
-        if place.key == 0 {
-            Entry::default()
-        } else {
-            place.entry
+    fn entry(&self, at: usize) -> Entry {
+        let place = self.place(at);
+        Entry {
+            cores: place[1],
+            groups: place[2],
+            exclusive: place[0] & 1 != 0,
         }
+    }
+
+    /// What is known of a line. An empty place says that nothing is.
+    pub(crate) fn get(&self, line: u64) -> Entry {
+        self.entry(self.find(line))
     }
 
     /// Notes what is known of a line now.
     pub(crate) fn put(&mut self, line: u64, entry: Entry) {
         let at = self.find(line);
         if !entry.is_empty() {
-            self.places[at] = Place {
-                key: line + 1,
-                entry,
-            };
-        } else if self.places[at].key != 0 {
+            let first = (line + 1) << 1 | u64::from(entry.exclusive);
+            self.place_mut(at)
+                .copy_from_slice(&[first, entry.cores, entry.groups]);
+        } else if self.line(at).is_some() {
             self.remove(at);
         }
     }
 
     /// Empties a place and closes the gap: each entry behind it that may stand there does.
     fn remove(&mut self, mut gap: usize) {
-        let size = self.places.len();
         let mut at = gap;
         loop {
             at = self.next(at);
-            let place = self.places[at];
-            if place.key == 0 {
+            let Some(line) = self.line(at) else {
                 break;
-            }
+            };
             // It may move into the gap unless its home lies between the gap and where it stands.
-            let home = self.home(place.key - 1);
-            if at.wrapping_sub(home) & (size - 1) >= at.wrapping_sub(gap) & (size - 1) {
-                self.places[gap] = place;
+            let home = self.home(line);
+            if at.wrapping_sub(home) & self.mask >= at.wrapping_sub(gap) & self.mask {
+                self.words
+                    .copy_within(at * WORDS..(at + 1) * WORDS, gap * WORDS);
                 gap = at;
             }
         }
-        self.places[gap] = Place::default();
+        self.place_mut(gap).fill(0);
     }
 
     /// All that is known.
     pub(crate) fn contents(&self) -> impl Iterator<Item = (u64, Entry)> {
-        let taken = self.places.iter().filter(|place| place.key != 0);
-        taken.map(|place| (place.key - 1, place.entry))
+        (0..=self.mask).filter_map(|at| Some((self.line(at)?, self.entry(at))))
     }
 }
 

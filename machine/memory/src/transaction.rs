@@ -63,8 +63,7 @@ fn bits(mut word: u64) -> impl Iterator<Item = usize> {
 
 /// What a core's L2 gets, and from where.
 struct Fetched {
-    level: Level,
-    picoseconds: u64,
+    charge: Charge,
     state: State,
 }
 
@@ -127,36 +126,31 @@ impl<'a> Transaction<'a> {
         };
         let core = self.core;
         let state = self.shard.l2[core].touch(line);
-        let charge = match state {
+        let (charge, state) = match state {
             Some(State::Shared) if kind.writes() => {
                 let extra = self.upgrade(line);
                 self.shard.l2[core].change(line, State::Exclusive);
-                Charge {
-                    level,
-                    picoseconds: hit_ps + extra,
-                }
+                let picoseconds = hit_ps + extra;
+                (Charge { level, picoseconds }, State::Exclusive)
             }
-            Some(_) => Charge {
-                level,
-                picoseconds: hit_ps,
-            },
+            Some(state) => {
+                let picoseconds = hit_ps;
+                (Charge { level, picoseconds }, state)
+            }
             None => {
                 let fetched = self.fetch(line, kind.writes());
                 if let Some((victim, state)) = self.shard.l2[core].insert(line, fetched.state) {
                     self.leaves_l2(victim, state);
                 }
-                Charge {
-                    level: fetched.level,
-                    picoseconds: fetched.picoseconds,
-                }
+                (fetched.charge, fetched.state)
             }
         };
-        self.fill_l1(kind, line);
+        self.fill_l1(kind, line, state);
         charge
     }
 
-    /// The line is in the core's L2, for itself if it is to be written.
-    fn fill_l1(&mut self, kind: Kind, line: u64) {
+    /// The line is in the core's L2 in a state, for itself if it is to be written.
+    fn fill_l1(&mut self, kind: Kind, line: u64, state: State) {
         let (own, core) = (self.own, self.core);
         let victim = match kind {
             Kind::Fetch => {
@@ -166,16 +160,13 @@ impl<'a> Transaction<'a> {
                 own.code.put(line, State::Shared)
             }
             Kind::Load => {
-                let shared = self.shard.l2[core].state(line) == Some(State::Shared);
-                let shared = shared || own.code.holds(line);
-                own.data.put(
-                    line,
-                    if shared {
-                        State::Shared
-                    } else {
-                        State::Exclusive
-                    },
-                )
+                let shared = state == State::Shared || own.code.holds(line);
+                let state = if shared {
+                    State::Shared
+                } else {
+                    State::Exclusive
+                };
+                own.data.put(line, state)
             }
             Kind::Store | Kind::Atomic => {
                 own.code.take(line);
@@ -315,9 +306,9 @@ impl<'a> Transaction<'a> {
         if included && absent {
             self.enters_l3(group, line, State::Shared);
         }
+        let level = source.level;
         Fetched {
-            level: source.level,
-            picoseconds,
+            charge: Charge { level, picoseconds },
             state,
         }
     }
