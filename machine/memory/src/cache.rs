@@ -123,11 +123,12 @@ impl L1 {
 
     #[allow(
         clippy::cast_possible_truncation,
-        reason = "the number of guesses is a usize"
+        reason = "only its lowest bits count"
     )]
     #[inline]
     fn guess(&self, line: u64) -> &AtomicU8 {
-        &self.guesses[(line % (GUESSES * (self.mask + 1))) as usize]
+        // Never fails: both are powers of two, and the compiler needn't divide.
+        &self.guesses[line as usize & (self.guesses.len() - 1)]
     }
 
     /// By the core itself, without a lock: whether the access needs nobody else. A store does unless the line is its own.
