@@ -16,7 +16,7 @@ mod reference;
 mod shape;
 
 use reference::Reference;
-use shape::{NODE_BYTES, Shape};
+use shape::{NODE_BYTES, Pool, Shape};
 
 /// Sixteen cores in two sockets, with caches as large as a server's of today, four cores to an L3.
 const SERVER: Shape = Shape {
@@ -27,8 +27,11 @@ const SERVER: Shape = Shape {
     l1d: (64, 8),
     l2: (1024, 8),
     l3: Some(((16_384, 16), Policy::Victim)),
-    pool: Some(None),
+    pool: Pool::Plain,
 };
+
+// The walk through memory stays in its node.
+const _: () = assert!(NODE_BYTES >= 64 << 22);
 
 /// One of the two sides.
 trait Model: Sync {
@@ -133,7 +136,12 @@ fn main() {
         ("L1 hit, load", Kind::Load, 64, Level::L1),
         ("L1 hit, store", Kind::Store, 64, Level::L1),
         ("L1 hit, fetch", Kind::Fetch, 64, Level::L1),
-        ("L1 hit, another line of the set each time", Kind::Load, 256, Level::L1),
+        (
+            "L1 hit, another line of the set each time",
+            Kind::Load,
+            256,
+            Level::L1,
+        ),
         ("L2 hit", Kind::Load, 4096, Level::L2),
         ("L3 hit", Kind::Load, 65_536, Level::L3),
         ("memory", Kind::Load, 1 << 22, Level::Local),
@@ -169,8 +177,4 @@ fn main() {
         || ping_pong(&textbook, accesses),
     )
     .print(&args);
-    assert!(
-        NODE_BYTES >= 64 << 22,
-        "the walk through memory stays in its node"
-    );
 }

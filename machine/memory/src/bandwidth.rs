@@ -81,7 +81,7 @@ impl Bandwidth {
     fn places(&self, bucket: u64) -> u64 {
         // Bucket numbers are cut to 31 bits so that the products fit; where they wrap, one line may be lost.
         let at = bucket & 0x7fff_ffff;
-        self.whole + (((at + 1) * self.fraction >> 32) - (at * self.fraction >> 32))
+        self.whole + ((((at + 1) * self.fraction) >> 32) - ((at * self.fraction) >> 32))
     }
 
     /// Takes a line's place at a time. Returns the wait, ps.
@@ -111,7 +111,7 @@ impl Bandwidth {
                 match slot.compare_exchange_weak(seen, next, Relaxed, Relaxed) {
                     Ok(_) if bucket == first => return 0,
                     Ok(_) => {
-                        let start = (bucket << self.shift) + (taken * self.service >> 10);
+                        let start = (bucket << self.shift) + ((taken * self.service) >> 10);
                         return start - now_ps;
                     }
                     Err(other) => seen = other,

@@ -15,7 +15,7 @@
 //! happen under the lock of the line's shard, and since all lines of a set are in one shard (see `system`), nobody else
 //! writes that set meanwhile, with one exception: its own core, on a store to a line that it has for itself, makes it
 //! modified without a lock. That is a compare-exchange from exactly the word it saw; others use swaps, which return what they
-//! replace. So if the store was first, the other sees that the line was modified; if it was second, it fails and the core
+//! replace (its own thread needn't: it can't race with itself). So if the store was first, the other sees that the line was modified; if it was second, it fails and the core
 //! goes the long way. Every line's words are one atomic's modification order, which is why nothing stronger than relaxed is
 //! needed: no other memory is published by them.
 
@@ -210,7 +210,9 @@ impl L1 {
             let order = self.order[set].load(Relaxed);
             (order >> (4 * (self.ways - 1)) & 15) as usize
         });
-        let before = tags[way].swap(word(line, state), Relaxed);
+        // Nobody else writes here now: others would need the lock, and the one who doesn't is this very thread.
+        let before = tags[way].load(Relaxed);
+        tags[way].store(word(line, state), Relaxed);
         self.uses(line, set, way);
         if there.is_some() {
             None
@@ -243,7 +245,7 @@ impl L1 {
 fn to_front(order: u64, way: usize) -> u64 {
     let way = way as u64;
     // The lowest zero nibble of `other` is where the way stands; a borrow can only falsify nibbles above it.
-    let other = order ^ way * ONES;
+    let other = order ^ (way * ONES);
     let zeros = other.wrapping_sub(ONES) & !other & (ONES << 3);
     let at = zeros.trailing_zeros() & !3;
     let before = (1_u64 << at) - 1;

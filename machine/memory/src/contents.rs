@@ -2,7 +2,7 @@
 
 use std::sync::PoisonError;
 
-use crate::cache::State;
+use crate::cache::{Sets, State};
 use crate::directory::Entry;
 use crate::part::Policy;
 use crate::system::System;
@@ -70,7 +70,7 @@ impl System {
                 core.l2.extend(l2.contents());
             }
             for (group, l3) in all.groups.iter_mut().zip(&shard.l3) {
-                group.l3.extend(l3.iter().flat_map(|l3| l3.contents()));
+                group.l3.extend(l3.iter().flat_map(Sets::contents));
             }
             all.directory.extend(shard.directory.contents());
             for (lines, filter) in all.filters.iter_mut().zip(&shard.filters) {

@@ -32,7 +32,7 @@
 //! loads. There is no translation: page walks are accesses that the caller makes, or doesn't.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crate::bandwidth::Bandwidth;
 use crate::cache::{L1, Sets};
@@ -80,7 +80,7 @@ pub(crate) struct Core {
     pub(crate) node: usize,
     /// The last line of each stream from memory, and which of them is replaced next.
     streams: [AtomicU64; STREAMS],
-    turn: AtomicU64,
+    turn: AtomicUsize,
     pub(crate) counters: Counters,
     pub(crate) received: Received,
 }
@@ -96,7 +96,7 @@ impl Core {
             }
         }
         let turn = self.turn.load(Relaxed);
-        self.streams[turn as usize % STREAMS].store(line, Relaxed);
+        self.streams[turn % STREAMS].store(line, Relaxed);
         self.turn.store(turn.wrapping_add(1), Relaxed);
         false
     }
@@ -154,7 +154,7 @@ impl System {
             group: core.group,
             node: core.node,
             streams: std::array::from_fn(|_| AtomicU64::new(u64::MAX - 1)),
-            turn: AtomicU64::new(0),
+            turn: AtomicUsize::new(0),
             counters: Counters::new(plan.nodes.len()),
             received: Received::default(),
         });
@@ -344,12 +344,12 @@ fn shards(plan: &Plan) -> Box<[Mutex<Shard>]> {
         .iter()
         .flat_map(|core| [core.part.l1i, core.part.l1d, core.part.l2]);
     let private = private.map(|cache| sets(lines(cache.kib), cache.ways));
-    let shared = (0..plan.groups).filter_map(l3_of);
-    let shared = shared.map(|l3| sets(lines(l3.kib), l3.ways));
+    let grouped = (0..plan.groups).filter_map(l3_of);
+    let grouped = grouped.map(|l3| sets(lines(l3.kib), l3.ways));
     let followed = filters()
         .flatten()
         .map(|filter| sets(filter.lines, filter.ways));
-    let least = private.chain(shared).chain(followed).min().unwrap_or(1);
+    let least = private.chain(grouped).chain(followed).min().unwrap_or(1);
     let count = least.min(SHARDS_MAX);
     let shift = count.trailing_zeros();
     let shard = |_| {

@@ -131,11 +131,11 @@ impl<'a> Transaction<'a> {
                 let extra = self.upgrade(line);
                 self.shard.l2[core].change(line, State::Exclusive);
                 let picoseconds = hit_ps + extra;
-                (Charge { level, picoseconds }, State::Exclusive)
+                (Charge { picoseconds, level }, State::Exclusive)
             }
             Some(state) => {
                 let picoseconds = hit_ps;
-                (Charge { level, picoseconds }, state)
+                (Charge { picoseconds, level }, state)
             }
             None => {
                 let fetched = self.fetch(line, kind.writes());
@@ -308,7 +308,7 @@ impl<'a> Transaction<'a> {
         }
         let level = source.level;
         Fetched {
-            charge: Charge { level, picoseconds },
+            charge: Charge { picoseconds, level },
             state,
         }
     }
@@ -361,7 +361,7 @@ impl<'a> Transaction<'a> {
                 ..Source::new(Level::Peer, costs.data[self.reach(other)])
             };
         }
-        self.from_memory(line)
+        self.read_memory(line)
     }
 
     /// A line that one core had for itself is shared now: what was newer than memory goes to the group's L3 if the reader is
@@ -387,7 +387,7 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    fn from_memory(&mut self, line: u64) -> Source {
+    fn read_memory(&mut self, line: u64) -> Source {
         let (system, node) = (self.system, self.node);
         let memory = &system.memory[node];
         let (latency, in_stream, level) = self.own.costs.memory[node];

@@ -6,7 +6,7 @@ mod common;
 use common::Random;
 use common::checker::check;
 use common::reference::Reference;
-use common::shape::{NODE_BYTES, Shape, Size};
+use common::shape::{NODE_BYTES, Pool, Shape, Size};
 use ostler_machine_memory::{Kind, Policy, System};
 use proptest::prelude::*;
 
@@ -25,7 +25,11 @@ fn size() -> impl Strategy<Value = Size> {
 fn shape() -> impl Strategy<Value = Shape> {
     let policy = prop_oneof![Just(Policy::Inclusive), Just(Policy::Victim)];
     let l3 = proptest::option::of((size(), policy));
-    let pool = proptest::option::of(proptest::option::of(size()));
+    let pool = prop_oneof![
+        Just(Pool::Absent),
+        Just(Pool::Plain),
+        size().prop_map(Pool::Filtered)
+    ];
     (
         1_usize..3,
         1_usize..5,
@@ -115,7 +119,7 @@ fn caches_are_coherent_after_many_threads_at_once() {
             l1d: (8, 2),
             l2: (8, 4),
             l3: policy.map(|policy| ((16, 3), policy)),
-            pool: Some(Some((4, 4))),
+            pool: Pool::Filtered((4, 4)),
         };
         let system = shape.system();
         std::thread::scope(|scope| {

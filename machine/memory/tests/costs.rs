@@ -1,5 +1,6 @@
 //! What accesses cost, on the parts that come with the room: each level's latency is the table's, and a stream gets a
 //! device's bandwidth.
+#![allow(clippy::format_push_string, reason = "short texts, made once")]
 
 mod common;
 
@@ -251,7 +252,7 @@ fn stream(system: &System, cores: usize, start: u64, quanta: u64) -> (f64, f64) 
             )
         })
         .collect();
-    let mut bytes = 0;
+    let mut bytes = 0_u64;
     for quantum in 1..=quanta {
         for (walker, next) in &mut walkers {
             while walker.now_ps < quantum * QUANTUM {

@@ -6,7 +6,7 @@ use std::sync::Barrier;
 
 use common::Random;
 use common::reference::Reference;
-use common::shape::{NODE_BYTES, Shape};
+use common::shape::{NODE_BYTES, Pool, Shape};
 use ostler_machine_memory::{Kind, Level, Policy};
 
 const QUANTA: usize = 40;
@@ -24,7 +24,7 @@ fn shape(policy: Policy) -> Shape {
         l1d: (16, 4),
         l2: (32, 8),
         l3: Some(((256, 8), policy)),
-        pool: Some(Some((512, 8))),
+        pool: Pool::Filtered((512, 8)),
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use ostler_machine_memory::{Kind, Level, Policy};
 
-use super::shape::{NODE_BYTES, Shape, Size};
+use super::shape::{NODE_BYTES, Pool, Shape, Size};
 
 /// A cache; the latest used line of each set is in front.
 #[derive(Debug)]
@@ -120,7 +120,10 @@ impl Reference {
                 .map(|_| l3())
                 .collect(),
             policy: shape.l3.map(|(_, policy)| policy),
-            filter: shape.pool.flatten().map(Cache::new),
+            filter: match shape.pool {
+                Pool::Filtered(size) => Some(Cache::new(size)),
+                Pool::Absent | Pool::Plain => None,
+            },
             sockets: shape.sockets,
             nodes: shape.nodes(),
         }

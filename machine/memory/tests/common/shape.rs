@@ -1,9 +1,22 @@
 //! Small machines, described once: as the room's own TOML, and as the numbers that the reference is built from.
 
+#![allow(clippy::format_push_string, reason = "short texts, made once")]
+
 use ostler_machine_memory::{Catalogue, Policy, System, Topology};
 
 /// Sets and ways.
 pub type Size = (u64, usize);
+
+/// A device beside the sockets' memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pool {
+    /// None.
+    Absent,
+    /// One without a filter.
+    Plain,
+    /// One with a filter.
+    Filtered(Size),
+}
 
 /// A machine of equal cores.
 #[derive(Clone, Debug)]
@@ -17,8 +30,8 @@ pub struct Shape {
     pub l1d: Size,
     pub l2: Size,
     pub l3: Option<(Size, Policy)>,
-    /// A pool, and the size of its filter if it has one.
-    pub pool: Option<Option<Size>>,
+    /// Memory that is nobody's own.
+    pub pool: Pool,
 }
 
 /// Where node `n` begins; each is a gibibyte, and the pool comes last.
@@ -32,7 +45,7 @@ impl Shape {
 
     /// Nodes in all.
     pub fn nodes(&self) -> usize {
-        self.sockets + usize::from(self.pool.is_some())
+        self.sockets + usize::from(self.pool != Pool::Absent)
     }
 
     /// As the room reads it.
@@ -82,11 +95,11 @@ impl Shape {
                 text += "device = 'pool'\n";
             }
         }
-        if let Some(filter) = self.pool {
+        if self.pool != Pool::Absent {
             let mut device = String::from(
                 "kind = 'memory'\nsummary = ''\nlatency_ns = 250\nmb_per_s = 5000\nback_invalidate_ns = 100\n",
             );
-            if let Some((sets, ways)) = filter {
+            if let Pool::Filtered((sets, ways)) = self.pool {
                 device += &format!("[filter]\nlines = {}\nways = {ways}\n", sets * ways as u64);
             }
             catalogue.add("pool", &device).expect("a good device");
