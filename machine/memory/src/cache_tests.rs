@@ -69,3 +69,18 @@ fn a_store_and_a_theft_at_once_agree_on_who_was_first() {
     }
     assert_eq!(before + after, 2_000);
 }
+
+/// The same, with the worst of moments chosen: the line goes between the look and the store.
+#[test]
+fn a_store_to_a_line_that_has_just_gone_changes_nothing() {
+    let l1 = L1::new(1, 1);
+    let seen = word(1, State::Exclusive);
+    l1.put(1, State::Exclusive);
+    assert_eq!(l1.take(1), Some(State::Exclusive));
+    assert!(!l1.own(&l1.tags[0], seen));
+    assert!(l1.contents().is_empty(), "no stale copy");
+    l1.put(1, State::Exclusive);
+    assert_eq!(l1.share(1), Some(State::Exclusive));
+    assert!(!l1.own(&l1.tags[0], seen));
+    assert_eq!(l1.contents(), [(1, State::Shared)]);
+}
