@@ -54,19 +54,20 @@ impl Model for Mutex<Reference> {
 /// Lines to walk through, in an order without rhyme: a full period of a linear congruence modulo a power of two.
 struct Walk {
     kind: Kind,
-    start: u64,
     lines: u64,
+    /// Bytes between two of them.
+    stride: u64,
     at: u64,
     now_ps: u64,
 }
 
 impl Walk {
-    fn new(kind: Kind, start: u64, lines: u64) -> Walk {
+    fn new(kind: Kind, lines: u64, stride: u64) -> Walk {
         assert!(lines.is_power_of_two(), "for a full period");
         Walk {
             kind,
-            start,
             lines,
+            stride,
             at: 0,
             now_ps: 0,
         }
@@ -75,7 +76,7 @@ impl Walk {
     fn step(&mut self, model: &impl Model) -> Level {
         self.at = (self.at.wrapping_mul(5) + 12_345) & (self.lines - 1);
         self.now_ps += 100_000;
-        model.access(0, self.kind, self.start + self.at * 64, self.now_ps)
+        model.access(0, self.kind, self.at * self.stride, self.now_ps)
     }
 
     /// Nanoseconds of one access; each of them must be served where the case says.
@@ -132,22 +133,30 @@ fn main() {
     let args = Args::parse();
     let runs = args.runs(51, 3);
     let accesses = if args.quick { 2_000 } else { 100_000 };
-    for (case, kind, lines, level) in [
-        ("L1 hit, load", Kind::Load, 64, Level::L1),
-        ("L1 hit, store", Kind::Store, 64, Level::L1),
-        ("L1 hit, fetch", Kind::Fetch, 64, Level::L1),
+    for (case, kind, lines, stride, level) in [
+        ("L1 hit, load", Kind::Load, 64, 64, Level::L1),
+        ("L1 hit, store", Kind::Store, 64, 64, Level::L1),
+        ("L1 hit, fetch", Kind::Fetch, 64, 64, Level::L1),
         (
             "L1 hit, another line of the set each time",
             Kind::Load,
             256,
+            64,
             Level::L1,
         ),
-        ("L2 hit", Kind::Load, 4096, Level::L2),
-        ("L3 hit", Kind::Load, 65_536, Level::L3),
-        ("memory", Kind::Load, 1 << 22, Level::Local),
+        ("L2 hit", Kind::Load, 4096, 64, Level::L2),
+        (
+            "L3 hit, all in one set of L2",
+            Kind::Load,
+            32,
+            65_536,
+            Level::L3,
+        ),
+        ("L3 hit", Kind::Load, 65_536, 64, Level::L3),
+        ("memory", Kind::Load, 1 << 22, 64, Level::Local),
     ] {
         let (system, textbook) = (SERVER.system(), Mutex::new(Reference::new(&SERVER)));
-        let walk = || Walk::new(kind, 0, lines);
+        let walk = || Walk::new(kind, lines, stride);
         let (mut ours, mut theirs) = (walk(), walk());
         // Once around, so that everything is where the case wants it; memory is where nothing is.
         if level != Level::Local {
