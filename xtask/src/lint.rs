@@ -36,6 +36,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
             "ostler-lab",
         ],
     ),
+    ("machine-memory", &[]),
     ("machine-time", &[]),
     ("xtask", &["ostler-lab"]),
     ("bench-harness", &[]),

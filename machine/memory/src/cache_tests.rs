@@ -1,0 +1,86 @@
+use proptest::prelude::*;
+
+use super::*;
+
+proptest! {
+    /// The word of nibbles is the list that one would keep.
+    #[test]
+    fn the_order_of_use_is_that_of_a_list(uses in proptest::collection::vec(0_usize..16, 0..200)) {
+        let mut order = ORDER;
+        let mut list: Vec<usize> = (0..16).collect();
+        for way in uses {
+            order = to_front(order, way);
+            list.retain(|other| *other != way);
+            list.insert(0, way);
+            for (at, way) in list.iter().enumerate() {
+                prop_assert_eq!(order >> (4 * at) & 15, *way as u64);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_word_is_its_line_only_with_a_state() {
+    for line in [0, 1, 5, (1 << 46) - 1] {
+        assert!(!is(0, line));
+        for state in [State::Shared, State::Exclusive, State::Modified] {
+            assert!(is(word(line, state), line));
+            assert!(!is(word(line, state), line + 1));
+            assert!(!is(word(line + 1, state), line));
+            assert_eq!(content(word(line, state)), Some((line, state)));
+        }
+    }
+}
+
+#[test]
+fn a_store_needs_the_line_for_itself_and_says_that_it_changed_it() {
+    let l1 = L1::new(4, 2);
+    assert!(!l1.hit(8, false));
+    l1.put(8, State::Shared);
+    assert!(l1.hit(8, false) && !l1.hit(8, true));
+    l1.put(8, State::Exclusive);
+    assert!(l1.hit(8, true));
+    assert_eq!(
+        l1.share(8),
+        Some(State::Modified),
+        "whoever shares it learns of the store"
+    );
+    assert!(!l1.hit(8, true));
+    assert_eq!(l1.take(8), Some(State::Shared));
+    assert_eq!(l1.take(8), None);
+}
+
+/// A store without a lock races with somebody who takes the line away: one of them is first, and both know which.
+#[test]
+fn a_store_and_a_theft_at_once_agree_on_who_was_first() {
+    let l1 = L1::new(1, 1);
+    let (mut before, mut after) = (0, 0);
+    for _ in 0..2_000 {
+        l1.put(1, State::Exclusive);
+        let (stored, stolen) = std::thread::scope(|scope| {
+            let thief = scope.spawn(|| l1.take(1));
+            (l1.hit(1, true), thief.join().expect("it doesn't panic"))
+        });
+        match (stored, stolen) {
+            (true, Some(State::Modified)) => before += 1,
+            (false, Some(State::Exclusive)) => after += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(before + after, 2_000);
+}
+
+/// The same, with the worst of moments chosen: the line goes between the look and the store.
+#[test]
+fn a_store_to_a_line_that_has_just_gone_changes_nothing() {
+    let l1 = L1::new(1, 1);
+    let seen = word(1, State::Exclusive);
+    l1.put(1, State::Exclusive);
+    assert_eq!(l1.take(1), Some(State::Exclusive));
+    assert!(!l1.own(&l1.tags[0], seen));
+    assert!(l1.contents().is_empty(), "no stale copy");
+    l1.put(1, State::Exclusive);
+    assert_eq!(l1.share(1), Some(State::Exclusive));
+    assert!(!l1.own(&l1.tags[0], seen));
+    assert_eq!(l1.contents(), [(1, State::Shared)]);
+}

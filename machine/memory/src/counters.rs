@@ -1,0 +1,187 @@
+//! What each core did, for whoever wants to know while it runs.
+//!
+//! A core's own counters are written by its thread alone, with a relaxed load and store: no read-modify-write, which would
+//! cost more than the hit that it counts. What other cores do to it (snoops) is counted apart, on other cache lines, with
+//! real additions. Readers see each counter at some recent moment, not all at the same one.
+//!
+//! On an L1 hit one counter moves. Everything that follows from others (accesses in all, time spent on hits) is added up
+//! by the reader.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::part::LINE_BYTES;
+
+/// What an access is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A line of instructions.
+    Fetch,
+    /// Reads data.
+    Load,
+    /// Writes data.
+    Store,
+    /// Reads and writes data in one.
+    Atomic,
+}
+
+impl Kind {
+    /// All, in the order of [`Counts::served`]'s rows.
+    pub const ALL: [Kind; 4] = [Kind::Fetch, Kind::Load, Kind::Store, Kind::Atomic];
+
+    /// Whether it needs the line for itself.
+    #[inline]
+    pub fn writes(self) -> bool {
+        matches!(self, Kind::Store | Kind::Atomic)
+    }
+}
+
+/// What served an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// The core's own first cache.
+    L1,
+    /// Its own second cache.
+    L2,
+    /// Its group's cache.
+    L3,
+    /// Another core's caches, or another group's L3, by a snoop.
+    Peer,
+    /// Memory of its own node.
+    Local,
+    /// Memory of another node that has cores.
+    Remote,
+    /// Memory of a node without cores: a CXL device or pool.
+    Pool,
+    /// Nothing: no node has the address. Devices' registers and the like; they cost nothing here.
+    Nowhere,
+}
+
+impl Level {
+    /// All, in the order of [`Counts::served`]'s columns.
+    pub const ALL: [Level; 8] = [
+        Level::L1,
+        Level::L2,
+        Level::L3,
+        Level::Peer,
+        Level::Local,
+        Level::Remote,
+        Level::Pool,
+        Level::Nowhere,
+    ];
+}
+
+/// A counter with one writer.
+#[derive(Debug, Default)]
+pub(crate) struct Own(AtomicU64);
+
+impl Own {
+    #[inline]
+    pub(crate) fn add(&self, more: u64) {
+        self.0
+            .store(self.0.load(Relaxed).wrapping_add(more), Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// What a core's thread counts.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Counters {
+    served: [[Own; Level::ALL.len()]; Kind::ALL.len()],
+    /// Time charged beyond L1's latency.
+    pub(crate) stall_ps: Own,
+    pub(crate) queued_ps: Own,
+    pub(crate) snoops_sent: Own,
+    pub(crate) back_invalidations: Own,
+    /// Lines read from, and written back to, each node.
+    pub(crate) lines: Box<[Own]>,
+}
+
+impl Counters {
+    pub(crate) fn new(nodes: usize) -> Counters {
+        Counters {
+            served: Default::default(),
+            stall_ps: Own::default(),
+            queued_ps: Own::default(),
+            snoops_sent: Own::default(),
+            back_invalidations: Own::default(),
+            lines: (0..nodes).map(|_| Own::default()).collect(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn served(&self, kind: Kind, level: Level) {
+        self.served[kind as usize][level as usize].add(1);
+    }
+}
+
+/// What others count of a core.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Received {
+    pub(crate) snoops: AtomicU64,
+    pub(crate) back_invalidated: AtomicU64,
+}
+
+/// What a core has done so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// Accesses by [`Kind`] and by the [`Level`] that served them.
+    pub served: [[u64; Level::ALL.len()]; Kind::ALL.len()],
+    /// Time charged in all, ps.
+    pub charged_ps: u64,
+    /// Of that, what L1 hits alone wouldn't have cost.
+    pub stall_ps: u64,
+    /// Of that, waiting for a busy memory device.
+    pub queued_ps: u64,
+    /// Other caches that this core's accesses asked for data or told to give a line up.
+    pub snoops_sent: u64,
+    /// Snoops that came to this core's caches.
+    pub snoops_received: u64,
+    /// Cached lines that a device's full filter took back for this core's accesses.
+    pub back_invalidations: u64,
+    /// Lines that this core lost to a full L3 or filter.
+    pub back_invalidated: u64,
+    /// Bytes read from and written back to each node.
+    pub node_bytes: Vec<u64>,
+}
+
+impl Counts {
+    pub(crate) fn read(own: &Counters, received: &Received, l1_ps: u64) -> Counts {
+        let served = own
+            .served
+            .each_ref()
+            .map(|row| row.each_ref().map(Own::get));
+        let stall_ps = own.stall_ps.get();
+        let nowhere: u64 = served.iter().map(|row| row[Level::Nowhere as usize]).sum();
+        let all: u64 = served.iter().flatten().sum();
+        Counts {
+            served,
+            charged_ps: (all - nowhere) * l1_ps + stall_ps,
+            stall_ps,
+            queued_ps: own.queued_ps.get(),
+            snoops_sent: own.snoops_sent.get(),
+            snoops_received: received.snoops.load(Relaxed),
+            back_invalidations: own.back_invalidations.get(),
+            back_invalidated: received.back_invalidated.load(Relaxed),
+            node_bytes: own
+                .lines
+                .iter()
+                .map(|lines| lines.get() * LINE_BYTES)
+                .collect(),
+        }
+    }
+
+    /// Accesses in all.
+    pub fn accesses(&self) -> u64 {
+        self.served.iter().flatten().sum()
+    }
+
+    /// Accesses that a level served.
+    pub fn at(&self, level: Level) -> u64 {
+        self.served.iter().map(|row| row[level as usize]).sum()
+    }
+}
