@@ -22,7 +22,10 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("ostler-record", &["ostler-model"]),
     ("ostler-guest", &["ostler-abi"]),
     ("ostler-load", &[]),
-    ("ostler-lab", &["ostler-model", "ostler-load"]),
+    (
+        "ostler-lab",
+        &["ostler-model", "ostler-load", "machine-memory"],
+    ),
     (
         "ostler",
         &[
@@ -37,7 +40,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
         ],
     ),
     ("machine-memory", &[]),
-    ("machine-time", &[]),
+    ("machine-time", &["machine-memory"]),
     ("xtask", &["ostler-lab"]),
     ("bench-harness", &[]),
 ];

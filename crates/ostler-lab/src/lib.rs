@@ -19,6 +19,7 @@ pub mod hogs;
 pub mod image;
 pub mod inner;
 pub mod machine;
+mod memory;
 pub mod packages;
 pub mod program;
 pub mod progress;

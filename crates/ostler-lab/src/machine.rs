@@ -14,6 +14,8 @@ pub const QEMU: &str = "usr/bin/qemu-system-x86_64";
 /// Names of what a run keeps in its folder. QEMU is started in that folder and knows them by these names: a socket's
 /// path may not exceed 108 bytes, whatever the folder is called.
 pub mod files {
+    /// What the host's accesses to memory cost.
+    pub const TOPOLOGY: &str = "topology.toml";
     /// Serial log of the host.
     pub const SERIAL: &str = "serial.log";
     /// What QEMU itself said.
@@ -84,8 +86,12 @@ impl Time {
                 let quantum = (f64::from(QUANTUM) * cost)
                     .round()
                     .clamp(1_000.0, 1_000_000.0) as u32;
+                let caches = match host.caches {
+                    Some(_) => format!(",timing=caches,topology={}", files::TOPOLOGY),
+                    None => String::new(),
+                };
                 format!(
-                    "file={},cost={cost},quantum={quantum},idle={idle}",
+                    "file={},cost={cost},quantum={quantum},idle={idle}{caches}",
                     escape(plugin)
                 )
             }

@@ -36,6 +36,7 @@ fn world(nodes: Vec<Node>) -> Host {
         client: CpuSet::single(CpuId(3)),
         pnic_queues: 4,
         instruction_ns: 2.5,
+        caches: None,
     }
 }
 

@@ -144,6 +144,12 @@ impl Vm {
     fn start(boot: Boot<'_>) -> Result<Vm> {
         let mut command =
             machine::host(boot.image, &boot.program.scenario.host, boot.run, boot.time);
+        if let Some(caches) = &boot.program.scenario.host.caches {
+            let topology = crate::memory::topology(&boot.program.scenario.host, caches);
+            let file = boot.run.join(files::TOPOLOGY);
+            let text = toml::to_string(&topology).map_err(std::io::Error::other);
+            std::fs::write(&file, text.on("describe", &file)?).on("write", &file)?;
+        }
         let log = boot.run.join(files::QEMU);
         let output = std::fs::File::create(&log).on("create", &log)?;
         let errors = output.try_clone().on("open", &log)?;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::part::{Catalogue, Device, LINE_BYTES, Part, PartError};
@@ -14,7 +14,7 @@ use crate::part::{Catalogue, Device, LINE_BYTES, Part, PartError};
 pub const CORES_MAX: usize = 64;
 
 /// A machine.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Topology {
     /// How far the cores' times may be apart: the lockstep's quantum, ns.
@@ -29,6 +29,18 @@ pub struct Topology {
     pub nodes: Vec<Node>,
 }
 
+impl Default for Topology {
+    /// Nothing yet; the rest as it is where a file doesn't say.
+    fn default() -> Topology {
+        Topology {
+            skew_ns: skew_ns(),
+            overlap: overlap(),
+            cores: Vec::new(),
+            nodes: Vec::new(),
+        }
+    }
+}
+
 fn skew_ns() -> u64 {
     10_000
 }
@@ -38,7 +50,7 @@ fn overlap() -> bool {
 }
 
 /// Some cores that are alike.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Cores {
     /// Their numbers, from the first to the last, both included.
@@ -54,7 +66,7 @@ pub struct Cores {
 }
 
 /// A memory node.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
     /// Its physical addresses.
@@ -71,7 +83,7 @@ pub struct Node {
 }
 
 /// Physical addresses.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Range {
     /// The first.

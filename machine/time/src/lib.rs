@@ -12,6 +12,8 @@
 //! - **Lockstep.** Cores run in threads of their own and would drift apart. A core that comes more than a quantum ahead of
 //!   the slowest one waits ([`lockstep`]). The quantum bounds what one core can see of another's past or future; 10 us costs
 //!   next to nothing, and is less than a wake-up.
+//! - **Caches**, with `timing=caches`: what an access to memory costs is asked of a model of the machine's caches and memory
+//!   ([`qemu::accesses`], and `machine/memory`).
 //! - **Halted cores** hold nobody back. From the moment one is kicked (an interrupt, a piece of work) it does, at the time of
 //!   the kick: until its thread has got a real core, the others can't run away from it. So the real machine's wake-up
 //!   latency doesn't leak into the emulated one.
@@ -29,12 +31,13 @@
 //!
 //! ## What it doesn't do yet
 //!
-//! Every instruction costs the same; caches, memory nodes and interrupts between cores cost nothing of their own. A string
-//! instruction (`rep movs`) counts as few instructions however long it is. A VM exit costs what its host executes.
+//! Interrupts between cores cost nothing of their own. A string instruction (`rep movs`) counts as few instructions however long it
+//! is; with caches, each of its accesses counts. A VM exit costs what its host executes.
 //!
-//! May depend on: nothing of ours. The lab loads the built library into the emulated host's QEMU.
+//! May depend on: `machine/memory`. The lab loads the built library into the emulated host's QEMU.
 
 pub mod awake;
+pub mod block;
 pub mod clock;
 pub mod gate;
 pub mod lockstep;

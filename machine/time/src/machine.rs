@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::clock::Cost;
 use crate::gate::Gate;
 use crate::lockstep::{Holder, Lockstep, State};
-use crate::options::{Idle, Options};
+use crate::options::{Idle, Options, Timing};
 use crate::threads::{Role, role};
 
 /// Looks at another core's seat before a waiting thread goes to sleep. On two real cores most waits end sooner.
@@ -36,7 +37,7 @@ const NOBODY: usize = usize::MAX;
 
 /// What the clock needs of QEMU. Cores are known by their numbers.
 pub trait Emulator: Sync {
-    /// Instructions that a core has executed since [`Emulator::restart_count`]. Asked by the core's own thread.
+    /// What a core has executed since [`Emulator::restart_count`], in the machine's units. Asked by the core's own thread.
     fn counted(&self, core: usize) -> u64;
     /// Begins to count anew. Asked by the core's own thread.
     fn restart_count(&self, core: usize);
@@ -66,7 +67,7 @@ pub trait Emulator: Sync {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Own {
-    /// Instructions up to the last quantum.
+    /// What it has executed up to the last quantum, in the machine's units.
     pub executed: AtomicU64,
     /// What its clock was moved on by while it was halted, ns.
     pub offset_ns: AtomicI64,
@@ -121,6 +122,8 @@ pub struct Machine<E> {
     pub emulator: E,
     /// As the user wants it.
     pub options: Options,
+    /// What one unit of what the emulator counts takes: an instruction, or a picosecond that it has reckoned itself.
+    unit: Cost,
     /// All cores' times.
     pub lockstep: Lockstep,
     /// What happened how often.
@@ -148,8 +151,12 @@ impl<E: Emulator> Machine<E> {
         };
         Machine {
             emulator,
-            options,
+            unit: match options.timing {
+                Timing::Instructions => options.cost,
+                Timing::Caches => Cost::from_ps(1),
+            },
             lockstep: Lockstep::new(cores, options.quantum_ns),
+            options,
             counts: Counts::default(),
             patience: PATIENCE,
             own: (0..cores).map(own).collect(),
@@ -172,11 +179,11 @@ impl<E: Emulator> Machine<E> {
         (other != NOBODY).then_some(other)
     }
 
-    /// A core's own clock. By its own thread.
-    fn local(&self, core: usize) -> i64 {
+    /// A core's own clock, ns. By its own thread.
+    pub fn local(&self, core: usize) -> i64 {
         let own = &self.own[core];
         let executed = own.executed.load(Ordering::Relaxed) + self.emulator.counted(core);
-        self.options.cost.ns(executed) + own.offset_ns.load(Ordering::Relaxed)
+        self.unit.ns(executed) + own.offset_ns.load(Ordering::Relaxed)
     }
 
     /// Moves a core's own clock on to `time`. By its own thread.

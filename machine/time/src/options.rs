@@ -1,4 +1,6 @@
-//! The plugin's arguments: `-plugin file=...,quantum=10000,cost=1.0,cure=on,clock=own,idle=skip,awake=on,stall=20`.
+//! The plugin's arguments: `-plugin file=...,quantum=10000,cost=1.0,timing=instructions,cure=on,clock=own,idle=skip,awake=on,stall=20`.
+
+use std::path::PathBuf;
 
 use crate::clock::Cost;
 use crate::refusal::Refusal;
@@ -21,13 +23,26 @@ pub enum Idle {
     Pace,
 }
 
+/// What costs time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timing {
+    /// Instructions, all alike.
+    Instructions,
+    /// Instructions, and accesses to memory by where their data lies.
+    Caches,
+}
+
 /// The plugin's arguments.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// How far a core may be ahead of the slowest one, ns.
     pub quantum_ns: i64,
     /// What an instruction costs.
     pub cost: Cost,
+    /// What costs time.
+    pub timing: Timing,
+    /// With [`Timing::Caches`]: the file that tells what the machine's cores, caches and memory are.
+    pub topology: Option<PathBuf>,
     /// Whether QEMU's faults are mended in memory.
     pub cure: bool,
     /// Whose clock it is.
@@ -46,6 +61,8 @@ impl Default for Options {
         Options {
             quantum_ns: 10_000,
             cost: Cost::from_ps(1000),
+            timing: Timing::Instructions,
+            topology: None,
             cure: true,
             clock: Clock::Own,
             idle: Idle::Skip,
@@ -79,6 +96,19 @@ impl Options {
                     if !(50..=100_000).contains(&options.cost.ps()) {
                         return Err(bad(expected));
                     }
+                }
+                "timing" => {
+                    options.timing = match value {
+                        "instructions" => Timing::Instructions,
+                        "caches" => Timing::Caches,
+                        _ => return Err(bad("timing=instructions or timing=caches")),
+                    }
+                }
+                "topology" => {
+                    if value.is_empty() {
+                        return Err(bad("topology=FILE"));
+                    }
+                    options.topology = Some(value.into());
                 }
                 // QEMU itself turns a word without a value, `cure`, into `cure=on`.
                 "cure" => {
@@ -116,8 +146,19 @@ impl Options {
                         return Err(bad(expected));
                     }
                 }
-                _ => return Err(bad("quantum, cost, cure, clock, idle, awake or stall")),
+                _ => {
+                    return Err(bad(
+                        "quantum, cost, timing, topology, cure, clock, idle, awake or stall",
+                    ));
+                }
             }
+        }
+        let caches = options.timing == Timing::Caches;
+        if caches != options.topology.is_some() {
+            return Err(Refusal::Option {
+                word: if caches { "timing=caches" } else { "topology=" }.to_owned(),
+                expected: "both timing=caches and topology=FILE, or neither",
+            });
         }
         Ok(options)
     }
@@ -138,6 +179,8 @@ mod tests {
         let said = Options::parse([
             "quantum=20000",
             "cost=0.5",
+            "timing=caches",
+            "topology=some/file.toml",
             "cure=off",
             "clock=wall",
             "idle=pace",
@@ -147,6 +190,8 @@ mod tests {
         let expected = Options {
             quantum_ns: 20_000,
             cost: Cost::from_ps(500),
+            timing: Timing::Caches,
+            topology: Some("some/file.toml".into()),
             cure: false,
             clock: Clock::Wall,
             idle: Idle::Pace,
@@ -172,6 +217,10 @@ mod tests {
             "clock=mine",
             "idle=",
             "awake=1",
+            "timing=",
+            "topology=",
+            // Each needs the other.
+            "timing=caches",
             "stall=0",
             "speed=1",
         ] {

@@ -63,6 +63,14 @@ pub enum Refusal {
         /// How it should be.
         needed: &'static str,
     },
+    /// The machine's topology makes no sense.
+    #[error("the topology {file} is no good: {problem}")]
+    Topology {
+        /// The file.
+        file: String,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
     /// A place to mend wasn't found.
     #[error(
         "the fault \"{fault}\" can't be mended in this QEMU: in {function} {expected} was expected exactly once, and was found {found} times; \

@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use ostler_model::{Class, CpuSet, MAX_CPUS};
 use toml::Spanned;
 
-use super::{Cpus, Guest, Host, Load, Node, Scenario};
+use super::{Caches, Cpus, Guest, Host, Load, Node, Scenario};
+use crate::memory;
 use raw::{RawHost, RawLoad, RawNode, RawScenario};
 
 /// A guest of QEMU's `microvm` needs about this much to boot.
@@ -142,14 +143,24 @@ impl Checker<'_> {
                 "an emulated host has 2 to 255",
             );
         }
-        let instruction_ns = *raw.instruction_ns.get_ref();
-        if !(0.05..=100.0).contains(&instruction_ns) {
-            return self.refuse(
-                &raw.instruction_ns,
-                format!("instruction_ns = {instruction_ns}"),
-                "write 0.05 to 100 nanoseconds, like 1.0",
-            );
-        }
+        let caches = raw.part.as_ref().map(|part| Caches {
+            part: part.get_ref().clone(),
+            group_cores: raw.cache_group_cores,
+        });
+        let instruction_ns = match &raw.instruction_ns {
+            Some(cost) if !(0.05..=100.0).contains(cost.get_ref()) => {
+                return self.refuse(
+                    cost,
+                    format!("instruction_ns = {}", cost.get_ref()),
+                    "write 0.05 to 100 nanoseconds, like 1.0",
+                );
+            }
+            Some(cost) => *cost.get_ref(),
+            None => caches
+                .as_ref()
+                .and_then(|caches| memory::cycle_ns(&caches.part))
+                .unwrap_or(1.0),
+        };
         let all = CpuSet::range(0, cpus.count());
         for (name, set) in [("under_test", &raw.under_test), ("client", &raw.client)] {
             if set.get_ref().is_empty() {
@@ -178,15 +189,25 @@ impl Checker<'_> {
             );
         }
         let pnic_queues = self.between(&raw.pnic_queues, "pnic_queues", 1, PNIC_QUEUES_AT_MOST)?;
-        let nodes = self.nodes(raw, all)?;
-        Ok(Host {
+        let host = Host {
             cpus,
-            nodes,
+            nodes: self.nodes(raw, all)?,
             under_test,
             client,
             pnic_queues,
             instruction_ns,
-        })
+            caches,
+        };
+        if let (Some(caches), Some(part)) = (&host.caches, &raw.part)
+            && let Err(error) = memory::check(&host, caches)
+        {
+            return self.refuse(
+                part,
+                format!("part = \"{}\": {error}", caches.part),
+                "or leave `part` out, and every access costs nothing",
+            );
+        }
+        Ok(host)
     }
 
     fn nodes(&self, raw: &RawHost, all: CpuSet) -> Result<Vec<Node>, ScenarioError> {

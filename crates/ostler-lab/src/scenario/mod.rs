@@ -55,6 +55,18 @@ pub struct Host {
     pub pnic_queues: u32,
     /// What an instruction costs on machine time, ns: 1 makes each core one of a thousand million instructions per second.
     pub instruction_ns: f64,
+    /// On machine time: what its caches are, if accesses to memory cost time by where their data lies.
+    #[serde(default)]
+    pub caches: Option<Caches>,
+}
+
+/// What the emulated host's cores are, as far as memory is concerned.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct Caches {
+    /// The part: a name that `machine/memory` knows.
+    pub part: String,
+    /// How many CPUs share a last-level cache; as the part has it where not given.
+    pub group_cores: Option<u32>,
 }
 
 /// How many CPUs, and how they hang together.

@@ -4,6 +4,7 @@
     reason = "this is the border to a program in C: its callbacks come in, and its functions are called, by C's rules"
 )]
 
+mod accesses;
 mod code;
 mod cure;
 mod layout;
@@ -11,6 +12,7 @@ mod mainloop;
 mod patch;
 mod stale;
 mod symbols;
+mod tlb;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::path::Path;
@@ -18,11 +20,15 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Instant;
 
+use ostler_machine_memory::{Catalogue, System, Topology};
+
+use self::accesses::Accesses;
 use self::layout::{Cpu, Hooks, Offsets, Table, in_flight};
 use self::symbols::{Opaque, PerCore, Symbols};
+use self::tlb::Tlb;
 use crate::awake::{Awake, LATENCY};
 use crate::machine::{Emulator, Machine};
-use crate::options::{Clock, Idle, Options};
+use crate::options::{Clock, Idle, Options, Timing};
 use crate::refusal::Refusal;
 use crate::threads::{Role, become_role};
 use crate::watch;
@@ -63,6 +69,8 @@ pub struct Qemu {
     /// Instructions of the running quantum, per core.
     counter: PerCore,
     cpus: Box<[AtomicPtr<c_void>]>,
+    /// What accesses to memory cost, where they cost anything.
+    accesses: Option<Accesses>,
 }
 
 // SAFETY: the pointers are QEMU's, live as long as the process, and are only used in ways that QEMU allows any thread.
@@ -155,6 +163,10 @@ unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal>
     };
 
     let cores = usize::try_from(info.cores_at_most).unwrap_or(1).max(1);
+    let accesses = match &options.topology {
+        Some(file) if own => Some(model(file, cores, &options, &symbols, &version)?),
+        _ => None,
+    };
     let qemu = Qemu {
         version: version.clone(),
         symbols,
@@ -164,6 +176,7 @@ unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal>
             offset: 0,
         },
         cpus: (0..cores).map(|_| AtomicPtr::default()).collect(),
+        accesses,
     };
     let (machine, _) = MACHINE.get_or_init(|| (Machine::new(qemu, cores, options), Instant::now()));
     let told = if own {
@@ -173,7 +186,7 @@ unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal>
         // SAFETY: QEMU's own plugin interface; the callbacks have the types that it asks for.
         unsafe {
             (symbols.qemu_plugin_register_vcpu_init_cb)(id, core_made);
-            if options.cure {
+            if machine.options.cure {
                 (symbols.qemu_plugin_register_vcpu_tb_trans_cb)(id, translated_for_cure);
                 (symbols.qemu_plugin_register_atexit_cb)(id, ended, std::ptr::null_mut());
             }
@@ -185,6 +198,34 @@ unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal>
         say(&mended);
     }
     Ok(())
+}
+
+/// The model of what accesses cost, from the file that describes the machine.
+fn model(
+    file: &Path,
+    cores: usize,
+    options: &Options,
+    symbols: &Symbols,
+    version: &str,
+) -> Result<Accesses, Refusal> {
+    let refuse = |problem: String| Refusal::Topology {
+        file: file.display().to_string(),
+        problem,
+    };
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| refuse(format!("it can't be read: {error}")))?;
+    let mut topology = Topology::parse(&text).map_err(|error| refuse(error.to_string()))?;
+    topology.skew_ns = options.quantum_ns.unsigned_abs();
+    let system = System::new(&topology, &Catalogue::built_in())
+        .map_err(|error| refuse(error.to_string()))?;
+    if system.cores() != cores {
+        return Err(refuse(format!(
+            "it has {} cores, and this machine has {cores}; make them agree",
+            system.cores()
+        )));
+    }
+    let tlb = Tlb::read(symbols, version)?;
+    Ok(Accesses::new(system, tlb, options.cost, options.quantum_ns))
 }
 
 /// Sets up all that owning the clock takes, as far as it can be before there are cores. Returns what there is to say of it.
@@ -225,10 +266,14 @@ unsafe fn keep_time(id: u64, machine: &'static Machine<Qemu>) -> Result<String, 
         (symbols.qemu_plugin_register_atexit_cb)(id, ended, std::ptr::null_mut());
     }
     Ok(format!(
-        "{} cores, quantum {} ns, {} ps per instruction, idle time {}",
+        "{} cores, quantum {} ns, {} ps per instruction{}, idle time {}",
         machine.lockstep.cores(),
         options.quantum_ns,
         options.cost.ps(),
+        match options.timing {
+            Timing::Instructions => "",
+            Timing::Caches => " and more by where its data lies",
+        },
         match options.idle {
             Idle::Skip => "skipped",
             Idle::Pace => "at the pace of real time",
@@ -348,6 +393,10 @@ unsafe extern "C" fn translated(_: u64, block: Opaque) {
         if machine.options.cure {
             stale::watch(symbols, block, instructions);
         }
+        if let Some(accesses) = &machine.emulator.accesses {
+            accesses.watch(symbols, block, instructions);
+            return;
+        }
         (symbols.qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu)(
             block,
             ADD,
@@ -408,9 +457,12 @@ unsafe extern "C" fn ended(_: u64, _: *mut c_void) {
     ));
     for core in 0..machine.lockstep.cores() {
         let own = machine.own(core);
+        let executed = match &machine.emulator.accesses {
+            Some(accesses) => accesses.words(core),
+            None => format!("{} instructions", load(&own.executed)),
+        };
         say(&format!(
-            "core {core}: {} instructions, halted for {}, waited {} times, gave way {}, slept {}, left {}",
-            load(&own.executed),
+            "core {core}: {executed}, halted for {}, waited {} times, gave way {}, slept {}, left {}",
             watch::seconds(own.offset_ns.load(Ordering::Relaxed)),
             load(&own.waits),
             load(&own.yields),
@@ -445,11 +497,17 @@ impl Qemu {
 
 impl Emulator for Qemu {
     fn counted(&self, core: usize) -> u64 {
+        if let Some(accesses) = &self.accesses {
+            return accesses.elapsed_ps(core);
+        }
         // SAFETY: QEMU's own plugin interface.
         unsafe { (self.symbols.qemu_plugin_u64_get)(self.counter, index(core)) }
     }
 
     fn restart_count(&self, core: usize) {
+        if let Some(accesses) = &self.accesses {
+            return accesses.restart(core);
+        }
         // SAFETY: QEMU's own plugin interface.
         unsafe { (self.symbols.qemu_plugin_u64_set)(self.counter, index(core), 0) };
     }

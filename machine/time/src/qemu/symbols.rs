@@ -25,6 +25,8 @@ pub struct PerCore {
 pub type CoreCallback = unsafe extern "C" fn(u64, c_uint);
 /// `qemu_plugin_vcpu_udata_cb_t`.
 pub type BlockCallback = unsafe extern "C" fn(c_uint, *mut c_void);
+/// `qemu_plugin_vcpu_mem_cb_t`.
+pub type AccessCallback = unsafe extern "C" fn(c_uint, u32, u64, *mut c_void);
 /// `qemu_plugin_vcpu_tb_trans_cb_t`.
 pub type TranslationCallback = unsafe extern "C" fn(u64, Opaque);
 /// `qemu_plugin_udata_cb_t`.
@@ -35,6 +37,18 @@ pub fn find(name: &CStr) -> Option<Opaque> {
     // SAFETY: RTLD_DEFAULT is always a valid handle, and the name ends with a zero byte.
     let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     (!address.is_null()).then_some(address)
+}
+
+/// `struct qemu_plugin_hwaddr`: what an address leads to.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Looked {
+    /// Whether it is a device's.
+    pub device: bool,
+    /// The physical address.
+    pub physical: u64,
+    /// `MemoryRegion *` of the device.
+    pub region: Opaque,
 }
 
 macro_rules! symbols {
@@ -79,6 +93,10 @@ symbols! {
     qemu_plugin_register_vcpu_tb_exec_cond_cb:
         unsafe extern "C" fn(Opaque, BlockCallback, c_int, c_int, PerCore, u64, *mut c_void),
     qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu: unsafe extern "C" fn(Opaque, c_int, PerCore, u64),
+    qemu_plugin_register_vcpu_tb_exec_cb: unsafe extern "C" fn(Opaque, BlockCallback, c_int, *mut c_void),
+    qemu_plugin_register_vcpu_mem_cb: unsafe extern "C" fn(Opaque, AccessCallback, c_int, c_int, *mut c_void),
+    qemu_plugin_insn_vaddr: unsafe extern "C" fn(Opaque) -> u64,
+    qemu_plugin_insn_size: unsafe extern "C" fn(Opaque) -> usize,
     qemu_plugin_register_atexit_cb: unsafe extern "C" fn(u64, EndCallback, *mut c_void),
     qemu_plugin_tb_get_insn: unsafe extern "C" fn(Opaque, usize) -> Opaque,
     qemu_plugin_insn_data: unsafe extern "C" fn(Opaque, *mut c_void, usize) -> usize,
@@ -103,6 +121,7 @@ symbols! {
     qemu_cpu_kick: unsafe extern "C" fn(Opaque),
     cpu_thread_is_idle: unsafe extern "C" fn(Opaque) -> bool,
     cpu_work_list_empty: unsafe extern "C" fn(Opaque) -> bool,
+    tlb_plugin_lookup: unsafe extern "C" fn(Opaque, u64, c_int, bool, *mut Looked) -> bool,
     tb_flush: unsafe extern "C" fn(Opaque),
     cpu_loop_exit_restore: unsafe extern "C-unwind" fn(Opaque, usize) -> !,
     rcu_register_thread: unsafe extern "C" fn(),

@@ -52,14 +52,11 @@ pub(super) struct RawHost {
     pub(super) under_test: Spanned<CpuSet>,
     pub(super) client: Spanned<CpuSet>,
     pub(super) pnic_queues: Spanned<u32>,
-    #[serde(default = "one_ns")]
-    pub(super) instruction_ns: Spanned<f64>,
+    pub(super) instruction_ns: Option<Spanned<f64>>,
+    pub(super) part: Option<Spanned<String>>,
+    pub(super) cache_group_cores: Option<u32>,
     #[serde(default)]
     pub(super) node: Vec<RawNode>,
-}
-
-fn one_ns() -> Spanned<f64> {
-    Spanned::new(0..0, 1.0)
 }
 
 fn one_u32() -> u32 {
