@@ -1,0 +1,281 @@
+//! The simulated machine's promises, measured. See README.md.
+
+mod expected;
+mod host;
+mod probe;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use bench_harness::{Args, Line, median, revision};
+use clap::Parser;
+use expected::expected;
+use host::{Figures, Host};
+use ostler_lab::binaries::Binaries;
+use ostler_lab::hogs::Hogs;
+use ostler_lab::machine::Time;
+use ostler_lab::progress::Progress;
+use ostler_lab::scenario::Scenario;
+
+/// Runs of each case, quiet and hogged each.
+const RUNS: u32 = 5;
+/// The part that the scenario's cores are.
+const PART: &str = "epyc-7742";
+/// Numbers that a core sorts and searches for while its speed is measured: seconds of real time.
+const WORK: u32 = 400_000;
+
+/// Cases with a figure to meet: name, the word that the probe prints, its unit, and how far a run may be off.
+const EXACT: &[(&str, &str, &str, f64)] = &[
+    ("latency-l1", "L1", "ns", 0.01),
+    ("latency-l2", "L2", "ns", 0.01),
+    ("latency-l3", "L3", "ns", 0.01),
+    ("latency-local", "LOCAL", "ns", 0.01),
+    ("latency-remote", "REMOTE", "ns", 0.01),
+    ("latency-pool", "POOL", "ns", 0.01),
+    ("bandwidth-pool", "STREAM", "MB/s", 0.05),
+];
+/// Cases that must be steady: name, word, unit in what the probe prints, spread.
+const STEADY: &[(&str, &str, &str, f64, f64)] = &[
+    ("steady-chase", "LOCAL", "ns", 1.0, 0.005),
+    ("steady-mix", "MIX", "ms", 1e6, 0.005),
+];
+
+#[derive(Parser)]
+struct Cli {
+    #[command(flatten)]
+    args: Args,
+    /// Take the emulated host's programs from this folder instead of building them.
+    #[arg(long)]
+    bin_dir: Option<PathBuf>,
+    #[command(subcommand)]
+    verb: Option<Verb>,
+}
+
+#[derive(clap::Subcommand)]
+enum Verb {
+    /// Measures where it is run, and prints the figures.
+    Probe {
+        #[command(subcommand)]
+        probe: probe::Probe,
+    },
+}
+
+fn main() -> Result<()> {
+    let cli = Cli::parse();
+    if let Some(Verb::Probe { probe }) = cli.verb {
+        return probe::run(probe);
+    }
+    if cli.args.quick {
+        quick(&cli.args)
+    } else {
+        full(&cli.args, cli.bin_dir.as_deref())
+    }
+}
+
+fn full(args: &Args, bin_dir: Option<&Path>) -> Result<()> {
+    ostler_lab::catch_interrupts();
+    let mut binaries = match bin_dir {
+        Some(folder) => Binaries::in_folder(folder)?,
+        None => Binaries::build(None, Progress::Lines)?,
+    };
+    binaries.tests = vec![std::env::current_exe().context("could not find this program")?];
+    let plugin = binaries.plugin.clone().context("the plugin wasn't built")?;
+    let own = Time::Machine {
+        plugin: std::path::absolute(plugin)?,
+        pace: false,
+    };
+    let with_caches = Scenario::parse(include_str!("scenario.toml"), Path::new("scenario.toml"))?;
+    let mut without = with_caches.clone();
+    without.host.caches = None;
+
+    let session = include_str!("session.sh").replace("RUNS", &RUNS.to_string());
+    let mut broken = Vec::new();
+    let host = Host::up(&binaries, &with_caches, &own)?;
+    let quiet = host.run(&session).context("the quiet session")?;
+    let hogs = Hogs::start();
+    let hogged = host.run(&session).context("the hogged session")?;
+    drop(hogs);
+    exact(args, &with_caches, &quiet, &hogged, &mut broken)?;
+    steady(args, &quiet, &hogged, &mut broken)?;
+    let caches = speeds(&host)?;
+    host.down();
+
+    let host = Host::up(&binaries, &without, &own)?;
+    let instructions = speeds(&host)?;
+    host.down();
+    let host = Host::up(&binaries, &without, &Time::Wall { plugin: None })?;
+    let plain = speeds(&host)?;
+    host.down();
+
+    for ((cores, with), ((_, alone), (_, none))) in
+        caches.iter().zip(instructions.iter().zip(&plain))
+    {
+        // Without caches, an instruction costs the same whatever it does: its time tells how many there were.
+        let count = f64::from(*cores) * alone.inside_ns / without.host.instruction_ns;
+        let mips = |speed: &Speed| count / speed.real_s / 1e6;
+        line(
+            &format!("speed-{cores}"),
+            "MIPS",
+            vec![mips(with)],
+            mips(none),
+        )
+        .print(args);
+        line(
+            &format!("speed-{cores}-instructions"),
+            "MIPS",
+            vec![mips(alone)],
+            mips(none),
+        )
+        .print(args);
+    }
+    if !broken.is_empty() {
+        bail!(
+            "the machine doesn't hold what it promises: {}",
+            broken.join("; ")
+        );
+    }
+    Ok(())
+}
+
+fn exact(
+    args: &Args,
+    scenario: &Scenario,
+    quiet: &Figures,
+    hogged: &Figures,
+    broken: &mut Vec<String>,
+) -> Result<()> {
+    for &(case, word, unit, bound) in EXACT {
+        let table = expected(case, PART, scenario)?;
+        let figures: Vec<f64> = [quiet.of(word)?, hogged.of(word)?].concat();
+        for figure in &figures {
+            let off = (figure / table - 1.0).abs();
+            if off > bound {
+                broken.push(format!(
+                    "{case}: {figure:.3} {unit} in a run, {table:.3} by the table: {:.2} % off, and {:.0} % is allowed",
+                    off * 100.0,
+                    bound * 100.0
+                ));
+            }
+        }
+        line(case, unit, figures, table).print(args);
+    }
+    Ok(())
+}
+
+fn steady(args: &Args, quiet: &Figures, hogged: &Figures, broken: &mut Vec<String>) -> Result<()> {
+    for &(case, word, unit, scale, bound) in STEADY {
+        let scaled = |figures: Vec<f64>| figures.into_iter().map(|f| f / scale).collect::<Vec<_>>();
+        let (quiet, hogged) = (scaled(quiet.of(word)?), scaled(hogged.of(word)?));
+        let line = line(
+            case,
+            unit,
+            [hogged, quiet.clone()].concat(),
+            median(&mut quiet.clone()),
+        );
+        line.print(args);
+        let spread = line.spread.unwrap_or(f64::INFINITY);
+        if spread > bound {
+            broken.push(format!(
+                "{case}: its spread is {:.2} %, and {:.2} % is allowed",
+                spread * 100.0,
+                bound * 100.0
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// How long the same work took.
+struct Speed {
+    /// By the emulated host's clock.
+    inside_ns: f64,
+    /// By ours.
+    real_s: f64,
+}
+
+/// Sorts and searches on one core, two and four.
+fn speeds(host: &Host) -> Result<Vec<(u32, Speed)>> {
+    let mut all = Vec::new();
+    for cores in [1, 2, 4] {
+        let script = format!(
+            "echo $$ > /sys/fs/cgroup/cgroup.procs\n\
+             /lab/kernel-tests/bench-machine probe mix MIX {WORK} {cores} 1\necho END\n"
+        );
+        let figures = host.run(&script)?;
+        let inside_ns = *figures.of("MIX")?.first().context("no figure")?;
+        all.push((
+            cores,
+            Speed {
+                inside_ns,
+                real_s: figures.real_s,
+            },
+        ));
+    }
+    Ok(all)
+}
+
+/// The probe on this machine: nothing is held.
+fn quick(args: &Args) -> Result<()> {
+    let program = std::env::current_exe().context("could not find this program")?;
+    for (case, word, verb) in [
+        ("chase-here", "NEAR", ["chase", "NEAR", "16", "3", ""]),
+        (
+            "stream-here",
+            "STREAM",
+            ["stream", "STREAM", "1024", "3", ""],
+        ),
+        ("mix-here", "MIX", ["mix", "MIX", "1000", "1", "3"]),
+    ] {
+        let printed = std::process::Command::new(&program)
+            .arg("probe")
+            .args(verb.iter().filter(|word| !word.is_empty()))
+            .output()
+            .context("could not start the probe")?;
+        ensure!(
+            printed.status.success(),
+            "{case}: the probe failed: {}",
+            String::from_utf8_lossy(&printed.stderr)
+        );
+        let figures = Figures::parse(&String::from_utf8(printed.stdout)?, 0.0).of(word)?;
+        ensure!(figures.len() == 3, "{case}: {} figures of 3", figures.len());
+        ensure!(
+            figures.iter().all(|&figure| figure > 0.0),
+            "{case}: a figure of nothing"
+        );
+        let baseline = median(&mut figures.clone());
+        line(case, "as printed", figures, baseline).print(args);
+    }
+    Ok(())
+}
+
+fn line(case: &str, unit: &str, mut ours: Vec<f64>, baseline: f64) -> Line {
+    let middle = median(&mut ours);
+    // `median` left the figures sorted.
+    let range = ours[ours.len() - 1] - ours[0];
+    Line {
+        bench: "machine".into(),
+        case: case.into(),
+        ours: middle,
+        baseline,
+        ratio: Some(middle / baseline),
+        unit: unit.into(),
+        runs: ours.len(),
+        spread: Some(range / middle),
+        rev: revision(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expectations_come_from_the_tables() {
+        let scenario = Scenario::parse(include_str!("scenario.toml"), Path::new("scenario.toml"))
+            .expect("the bench's own scenario");
+        let expected = |case| expected(case, PART, &scenario).expect("a known part");
+        assert!((expected("latency-l1") - 4.0 / 3.4).abs() < 1e-9);
+        assert!((expected("latency-pool") - 400.0).abs() < 1e-9);
+        assert!((expected("bandwidth-pool") - 4194.304).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,308 @@
+//! What is run in the emulated host and (`--quick`) on the machine itself: it prints a line a figure.
+#![allow(
+    unsafe_code,
+    reason = "a chase is one load after the other, with nothing between them that a compiler might add or leave out"
+)]
+
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// What to measure.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Probe {
+    /// A pointer chased through some memory: ns a step.
+    Chase {
+        /// The word before each figure.
+        word: String,
+        /// How much memory.
+        kib: usize,
+        /// Figures.
+        runs: u32,
+    },
+    /// Memory read line after line, by every core at once: MB/s.
+    Stream {
+        /// The word before each figure.
+        word: String,
+        /// How much memory for each core.
+        kib: usize,
+        /// Figures.
+        runs: u32,
+    },
+    /// Numbers sorted and searched for, on so many cores: ns until all are done.
+    Mix {
+        /// The word before each figure.
+        word: String,
+        /// How many numbers on each core.
+        numbers: usize,
+        /// Cores.
+        cores: usize,
+        /// Figures.
+        runs: u32,
+    },
+}
+
+/// A cache line, and a large page in lines.
+const LINE: usize = 64;
+const LARGE: usize = (2 << 20) / LINE;
+/// Steps between two looks at the clock: the instructions of one block of `asm!`, and how many blocks. A look costs what a hundred
+/// instructions do, so that ten thousand hits must hide it.
+const UNROLLED: usize = 256;
+const BLOCKS: usize = 128;
+/// Looks at the clock for a figure, which is their median: a tick of the kernel's falls into one of them, not into all.
+const LOOKS: usize = 31;
+
+/// Measures, and prints.
+pub fn run(probe: Probe) -> Result<()> {
+    match probe {
+        Probe::Chase { word, kib, runs } => chase(&word, kib, runs),
+        Probe::Stream { word, kib, runs } => stream(&word, kib, runs),
+        Probe::Mix {
+            word,
+            numbers,
+            cores,
+            runs,
+        } => mix(&word, numbers, cores, runs),
+    }
+}
+
+/// A cache line with room for a pointer.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line {
+    next: *const Line,
+    rest: [u64; 7],
+}
+
+/// Lines of which the first that counts begins a large page.
+struct Lines {
+    all: Vec<Line>,
+    from: usize,
+}
+
+impl Lines {
+    fn new(kib: usize) -> Result<Lines> {
+        let count = kib * 1024 / LINE;
+        ensure!(
+            count >= 2,
+            "{kib} KiB are too few for a chase; give it 1 or more"
+        );
+        // Written, so that the memory is there.
+        let line = Line {
+            next: std::ptr::null(),
+            rest: [1; 7],
+        };
+        let all = vec![line; count + LARGE];
+        let into = all.as_ptr().addr() / LINE % LARGE;
+        let from = (LARGE - into) % LARGE;
+        Ok(Lines { all, from })
+    }
+
+    fn lines(&mut self) -> &mut [Line] {
+        let count = self.all.len() - LARGE;
+        &mut self.all[self.from..self.from + count]
+    }
+}
+
+/// A generator of numbers (xorshift): the same on every machine.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.next() % bound as u64).unwrap_or(0)
+    }
+}
+
+fn chase(word: &str, kib: usize, runs: u32) -> Result<()> {
+    let mut memory = Lines::new(kib)?;
+    let lines = memory.lines();
+    // One cycle through all of them, in random order (Sattolo).
+    let mut order: Vec<usize> = (0..lines.len()).collect();
+    let mut numbers = Numbers(88_172_645_463_325_252);
+    for at in (1..order.len()).rev() {
+        order.swap(at, numbers.below(at));
+    }
+    let base = lines.as_ptr();
+    for at in 0..order.len() {
+        let next = order[(at + 1) % order.len()];
+        lines[order[at]].next = base.wrapping_add(next);
+    }
+    let mut at = base;
+    // Once around, so that caches hold what they can.
+    for _ in 0..=lines.len() / UNROLLED {
+        at = steps(at);
+    }
+    for _ in 0..runs {
+        let mut figures = Vec::with_capacity(LOOKS);
+        for _ in 0..LOOKS {
+            let begin = Instant::now();
+            for _ in 0..BLOCKS {
+                at = steps(at);
+            }
+            figures.push(begin.elapsed().as_nanos() as f64 / (BLOCKS * UNROLLED) as f64);
+        }
+        figures.sort_by(f64::total_cmp);
+        println!("{word} {}", figures[LOOKS / 2]);
+    }
+    black_box(at);
+    Ok(())
+}
+
+/// Follows so many pointers.
+#[inline]
+fn steps(at: *const Line) -> *const Line {
+    let mut at = at;
+    // SAFETY: every line's pointer leads to another line of the same memory, which its caller keeps.
+    unsafe {
+        std::arch::asm!(
+            ".rept 256",
+            "mov {at}, [{at}]",
+            ".endr",
+            at = inout(reg) at,
+            options(readonly, nostack, preserves_flags)
+        );
+    }
+    at
+}
+
+fn stream(word: &str, kib: usize, runs: u32) -> Result<()> {
+    let cpus = cpus()?;
+    let together = Barrier::new(cpus.len());
+    let on = |cpu: usize| -> Result<Vec<(Instant, Instant)>> {
+        pin(cpu)?;
+        let mut memory = Lines::new(kib)?;
+        let lines = memory.lines();
+        let mut spans = Vec::new();
+        for _ in 0..runs {
+            together.wait();
+            let begin = Instant::now();
+            let sum = lines
+                .iter()
+                .fold(0_u64, |sum, line| sum.wrapping_add(line.rest[0]));
+            black_box(sum);
+            spans.push((begin, Instant::now()));
+        }
+        Ok(spans)
+    };
+    let spans = std::thread::scope(|scope| {
+        let threads: Vec<_> = cpus
+            .iter()
+            .map(|&cpu| scope.spawn(move || on(cpu)))
+            .collect();
+        let joined = threads.into_iter().map(|thread| {
+            thread
+                .join()
+                .map_err(|_| anyhow::anyhow!("a reading thread panicked"))?
+        });
+        joined.collect::<Result<Vec<_>>>()
+    })?;
+    let mut figures = Vec::new();
+    for run in 0..runs as usize {
+        let begins = || spans.iter().map(|s| s[run].0);
+        let ends = || spans.iter().map(|s| s[run].1);
+        // While all of them read, or the device has less to do than it could. Each has read its share of that time.
+        let (mut begin, mut end) = (
+            begins().max().context("no core")?,
+            ends().min().context("no core")?,
+        );
+        if end <= begin {
+            // Too little to read for them to meet.
+            (begin, end) = (
+                begins().min().context("no core")?,
+                ends().max().context("no core")?,
+            );
+        }
+        let within = (end - begin).as_secs_f64();
+        let bytes: f64 = spans
+            .iter()
+            .map(|s| {
+                let (from, to) = (s[run].0.max(begin), s[run].1.min(end));
+                let share = (to - from).as_secs_f64() / (s[run].1 - s[run].0).as_secs_f64();
+                (kib * 1024) as f64 * share
+            })
+            .sum();
+        figures.push(bytes / within / 1e6);
+    }
+    for figure in figures {
+        println!("{word} {figure}");
+    }
+    Ok(())
+}
+
+fn mix(word: &str, numbers: usize, cores: usize, runs: u32) -> Result<()> {
+    let cpus = cpus()?;
+    ensure!(
+        (1..=cpus.len()).contains(&cores),
+        "{cores} cores of {}",
+        cpus.len()
+    );
+    let together = Barrier::new(cores);
+    let (together, cpus) = (&together, &cpus);
+    let on = move |core: usize| -> Result<Vec<u128>> {
+        pin(cpus[core])?;
+        // Kept, so that every run has the same memory, and not what the kernel gives it anew.
+        let mut room = vec![0; numbers];
+        sort_and_search(&mut room);
+        let mut figures = Vec::new();
+        for _ in 0..runs {
+            together.wait();
+            let begin = Instant::now();
+            black_box(sort_and_search(&mut room));
+            together.wait();
+            figures.push(begin.elapsed().as_nanos());
+        }
+        Ok(figures)
+    };
+    let figures = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..cores)
+            .map(|core| scope.spawn(move || on(core)))
+            .collect();
+        let figures = on(0);
+        for thread in others {
+            thread
+                .join()
+                .map_err(|_| anyhow::anyhow!("a sorting thread panicked"))??;
+        }
+        figures
+    })?;
+    for figure in figures {
+        println!("{word} {figure}");
+    }
+    Ok(())
+}
+
+fn sort_and_search(room: &mut [u64]) -> u64 {
+    let mut numbers = Numbers(88_172_645_463_325_252);
+    room.fill_with(|| numbers.next());
+    room.sort_unstable();
+    let mut sum = 0_u64;
+    for _ in 0..room.len() {
+        let wanted = numbers.next();
+        sum = sum.wrapping_add(room.partition_point(|&n| n < wanted) as u64);
+    }
+    sum
+}
+
+/// The cores that we may use.
+fn cpus() -> Result<Vec<usize>> {
+    let set = sched_getaffinity(None).context("could not ask for the cores")?;
+    Ok((0..CpuSet::MAX_CPU)
+        .filter(|&cpu| set.is_set(cpu))
+        .collect())
+}
+
+fn pin(cpu: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).with_context(|| format!("could not go to core {cpu}"))
+}
