@@ -165,7 +165,11 @@ fn lab(count: &mut Count) {
             return;
         }
     };
-    for (scenario, time) in [("boot", "machine"), ("smoke", "wall"), ("faults", "wall")] {
+    for (scenario, time) in [
+        ("boot", "machine"),
+        ("smoke", "machine"),
+        ("faults", "wall"),
+    ] {
         step(
             count,
             &format!("scenario {scenario} on {time} time"),
