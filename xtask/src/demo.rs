@@ -12,6 +12,10 @@ pub struct Args {
     /// The scenario to show.
     #[arg(long, default_value = "scenarios/demo.toml")]
     scenario: PathBuf,
+    /// Whose time the emulated host lives in: the wall's, to be done in ten minutes, or the machine's own, to have latencies as firm as
+    /// counters after four times as long.
+    #[arg(long, default_value = "wall", value_parser = ["wall", "machine"])]
+    time: String,
     /// Where to write the report.
     #[arg(long, default_value = "target/demo/report.html")]
     report: PathBuf,
@@ -32,7 +36,7 @@ pub fn demo(args: &Args) -> Result<()> {
     run::run(
         Command::new(bin.join("ostler"))
             .current_dir(root)
-            .args(["lab", "run"])
+            .args(["lab", "run", "--time", &args.time])
             .arg(root.join(&args.scenario))
             .arg("--bin-dir")
             .arg(&bin)
