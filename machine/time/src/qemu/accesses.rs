@@ -14,15 +14,18 @@
 )]
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ostler_machine_memory::{Counts, Kind, Level, System};
+use ostler_machine_memory::{Catalogue, Counts, Kind, Level, System, Topology};
 
 use super::symbols::{Looked, Opaque, Symbols};
 use super::tlb::{Place, Tlb, Use};
 use super::{NO_REGISTERS, machine, number, say};
 use crate::block::Block;
 use crate::clock::Cost;
+use crate::options::Options;
+use crate::refusal::Refusal;
 use crate::threads::{Role, role};
 
 /// `QEMU_PLUGIN_MEM_RW`.
@@ -167,6 +170,34 @@ impl Accesses {
             }
         }
     }
+}
+
+/// The model of what accesses cost, from the file that describes the machine.
+pub fn model(
+    file: &Path,
+    cores: usize,
+    options: &Options,
+    symbols: &Symbols,
+    version: &str,
+) -> Result<Accesses, Refusal> {
+    let refuse = |problem: String| Refusal::Topology {
+        file: file.display().to_string(),
+        problem,
+    };
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| refuse(format!("it can't be read: {error}")))?;
+    let mut topology = Topology::parse(&text).map_err(|error| refuse(error.to_string()))?;
+    topology.skew_ns = options.quantum_ns.unsigned_abs();
+    let system = System::new(&topology, &Catalogue::built_in())
+        .map_err(|error| refuse(error.to_string()))?;
+    if system.cores() != cores {
+        return Err(refuse(format!(
+            "it has {} cores, and this machine has {cores}; make them agree",
+            system.cores()
+        )));
+    }
+    let tlb = Tlb::read(symbols, version)?;
+    Ok(Accesses::new(system, tlb, options.cost, options.quantum_ns))
 }
 
 /// A core's time, for the queues of memory devices.

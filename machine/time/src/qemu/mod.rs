@@ -20,12 +20,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Instant;
 
-use ostler_machine_memory::{Catalogue, System, Topology};
-
 use self::accesses::Accesses;
 use self::layout::{Cpu, Hooks, Offsets, Table, in_flight};
 use self::symbols::{Opaque, PerCore, Symbols};
-use self::tlb::Tlb;
 use crate::awake::{Awake, LATENCY};
 use crate::machine::{Emulator, Machine};
 use crate::options::{Clock, Idle, Options, Timing};
@@ -164,7 +161,7 @@ unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal>
 
     let cores = usize::try_from(info.cores_at_most).unwrap_or(1).max(1);
     let accesses = match &options.topology {
-        Some(file) if own => Some(model(file, cores, &options, &symbols, &version)?),
+        Some(file) if own => Some(accesses::model(file, cores, &options, &symbols, &version)?),
         _ => None,
     };
     let qemu = Qemu {
@@ -198,34 +195,6 @@ unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal>
         say(&mended);
     }
     Ok(())
-}
-
-/// The model of what accesses cost, from the file that describes the machine.
-fn model(
-    file: &Path,
-    cores: usize,
-    options: &Options,
-    symbols: &Symbols,
-    version: &str,
-) -> Result<Accesses, Refusal> {
-    let refuse = |problem: String| Refusal::Topology {
-        file: file.display().to_string(),
-        problem,
-    };
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| refuse(format!("it can't be read: {error}")))?;
-    let mut topology = Topology::parse(&text).map_err(|error| refuse(error.to_string()))?;
-    topology.skew_ns = options.quantum_ns.unsigned_abs();
-    let system = System::new(&topology, &Catalogue::built_in())
-        .map_err(|error| refuse(error.to_string()))?;
-    if system.cores() != cores {
-        return Err(refuse(format!(
-            "it has {} cores, and this machine has {cores}; make them agree",
-            system.cores()
-        )));
-    }
-    let tlb = Tlb::read(symbols, version)?;
-    Ok(Accesses::new(system, tlb, options.cost, options.quantum_ns))
 }
 
 /// Sets up all that owning the clock takes, as far as it can be before there are cores. Returns what there is to say of it.
