@@ -13,7 +13,7 @@ pub struct Args {
     #[arg(long, default_value = "scenarios/demo.toml")]
     scenario: PathBuf,
     /// Whose time the emulated host lives in: the wall's, to be done in ten minutes, or the machine's own, to have latencies as firm as
-    /// counters after four times as long.
+    /// counters after several times as long.
     #[arg(long, default_value = "wall", value_parser = ["wall", "machine"])]
     time: String,
     /// Where to write the report.
