@@ -143,11 +143,7 @@ impl Cells<'_> {
             });
             problems.extend(told.err().map(|e| format!("{e:#}")));
         }
-        for guest in &self.running {
-            if !guest.alive() {
-                problems.push(format!("guest {} died", guest.name));
-            }
-        }
+        problems.extend(self.running.iter().filter_map(RunningGuest::epitaph));
         self.say.say(Event::CellEnd {
             cell: cell.index,
             counters: after.since(&before),
@@ -185,10 +181,11 @@ impl Cells<'_> {
             .collect();
         if !lost.is_empty() {
             for &index in &lost {
-                let name = self.running[index].name.clone();
+                let guest = &self.running[index];
+                let told = guest.epitaph().unwrap_or_default();
                 self.say.say(Event::GuestLost {
-                    name,
-                    why: "it died; it is started again before the next cell".to_owned(),
+                    name: guest.name.clone(),
+                    why: format!("{told}\nit is started again before the next cell"),
                 });
             }
             let fresh = guests::start(&self.program.scenario.guests, &lost, self.say)?;

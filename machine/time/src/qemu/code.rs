@@ -95,7 +95,7 @@ pub fn clears_all(instruction: &[u8]) -> Option<[u8; AND_LENGTH]> {
     Some(changed)
 }
 
-/// Length of `orl $imm32,disp32(%reg)`.
+/// Length of `orl $imm32,disp32(%reg)`, and of `andl` likewise.
 const OR_LENGTH: usize = 10;
 
 /// Where `orl $0x100,disp32(%reg)` is found: the place at which VMRUN notes the guest's virtual interrupt.
@@ -127,6 +127,72 @@ pub fn sets_atomically(instruction: &[u8]) -> Option<[u8; OR_LENGTH]> {
     new[3..7].copy_from_slice(&displacement);
     Some(new)
 }
+
+/// Where `andl $0xffffff7f,disp32(%reg)` is found: the place at which the first core's flags lose IGNNE.
+pub fn ignne_clears(code: &[u8]) -> Vec<usize> {
+    code.windows(OR_LENGTH)
+        .enumerate()
+        .filter(|(_, w)| {
+            // ModRM: disp32, /4 (AND), any register but the one that would mean another byte follows.
+            w[0] == 0x81
+                && w[1] & 0xf8 == 0xa0
+                && w[1] != 0xa4
+                && w[6..] == [0x7f, 0xff, 0xff, 0xff]
+        })
+        .map(|(at, _)| at)
+        .collect()
+}
+
+/// The same, done atomically and in as many bytes: `lock andb $0x7f,disp32(%reg)`, and a two-byte `nop`.
+pub fn clears_atomically(instruction: &[u8]) -> Option<[u8; OR_LENGTH]> {
+    let old = instruction.first_chunk::<OR_LENGTH>()?;
+    let mut new = [0xf0, 0x80, old[1], 0, 0, 0, 0, 0x7f, 0x66, 0x90];
+    new[3..7].copy_from_slice(&old[2..6]);
+    Some(new)
+}
+
+/// Length of `mov %reg32,disp32(%rbx)`.
+const STORE_LENGTH: usize = 6;
+
+/// Where VMRUN notes an injected interrupt's vector as an exception still to be delivered, just before it delivers it itself: `mov
+/// %reg32,disp32(%rbx)`, soon before a call of `delivers`, to the same word that a non-maskable interrupt's vector is put into by
+/// `movl $2,disp32(%rbx)`. `at` is the address of `code`.
+pub fn vector_notes(code: &[u8], at: usize, delivers: usize) -> Vec<usize> {
+    /// From the note to the call there are a few more stores.
+    const SOON: usize = 80;
+    let call = |place: usize| -> bool {
+        let Some(&[0xe8, a, b, c, d]) = code.get(place..).and_then(|rest| rest.first_chunk::<5>())
+        else {
+            return false;
+        };
+        let distance = i64::from(i32::from_le_bytes([a, b, c, d]));
+        let after = i64::try_from(at + place + 5).unwrap_or(i64::MAX);
+        after
+            .checked_add(distance)
+            .and_then(|to| usize::try_from(to).ok())
+            == Some(delivers)
+    };
+    let words: Vec<&[u8]> = code
+        .windows(10)
+        .filter(|w| w[..2] == [0xc7, 0x83] && w[6..] == [0x02, 0, 0, 0])
+        .map(|w| &w[2..6])
+        .collect();
+    code.windows(STORE_LENGTH)
+        .enumerate()
+        // ModRM: disp32(%rbx), from any of the first eight registers; a byte before it would tell of another.
+        .filter(|(place, w)| {
+            w[0] == 0x89
+                && w[1] & 0xc7 == 0x83
+                && words.contains(&&w[2..])
+                && (*place == 0 || !matches!(code[place - 1], 0x40..=0x4f))
+                && (place + STORE_LENGTH..place + STORE_LENGTH + SOON).any(call)
+        })
+        .map(|(place, _)| place)
+        .collect()
+}
+
+/// As many bytes that do nothing: `nopw 0(%rax,%rax,1)`.
+pub const NO_STORE: [u8; STORE_LENGTH] = [0x66, 0x0f, 0x1f, 0x44, 0x00, 0x00];
 
 /// `timerlistgroup_deadline_ns`: where it asks whether QEMU counts instructions itself, and goes on to the virtual clock's timers if
 /// it doesn't: `test %eax,%eax; je over; cmp $1,%rbx; je past`. The places of the first jump.
@@ -232,6 +298,44 @@ mod tests {
             "8b 05 72 ac 09 01 85 c0 74 06 48 83 fb 01 74 2c 49 8b 3c dc 85 c0 74 06 48 83 f9 01 74 2c",
         );
         assert_eq!(virtual_deadline_jumps(&code), [8]);
+    }
+
+    #[test]
+    fn the_first_cores_flag_is_cleared_under_a_lock() {
+        // cpu_clear_ignne of Debian's 10.0.13, its end; then andl with another mask, and one with an index.
+        let code = bytes(
+            "e8 42 64 14 00 81 a0 74 2c 00 00 7f ff ff ff 48 83 c4 08 \
+             81 a0 74 2c 00 00 7f ff ff 7f 81 a4 24 10 00 00 00 7f ff ff ff",
+        );
+        assert_eq!(ignne_clears(&code), [5]);
+        // lock andb $0x7f,0x2c74(%rax); xchg %ax,%ax
+        assert_eq!(
+            clears_atomically(&code[5..]).map(Vec::from),
+            Some(bytes("f0 80 a0 74 2c 00 00 7f 66 90"))
+        );
+    }
+
+    #[test]
+    fn the_note_of_a_delivered_interrupt_is_told_from_those_of_others() {
+        // helper_vmrun of Debian's 10.0.13: an injected interrupt's branch from the note to the call, then the start of an
+        // exception's, and a non-maskable interrupt's store.
+        let interrupt = "44 89 ab e0 33 00 00 89 b3 10 d7 ff ff c7 83 e4 33 00 00 00 00 00 00 48 c7 83 e8 33 00 00 ff ff ff ff \
+             f6 05 ec e2 3d 01 02 0f 85 c1 00 00 00 ba 01 00 00 00 48 89 df e8 b9 ab 06 00";
+        let others = "44 89 ab e0 33 00 00 44 89 a3 10 d7 ff ff c7 83 10 d7 ff ff 02 00 00 00";
+        let code = bytes(&format!("{interrupt} {others}"));
+        let (start, delivers) = (0x7f_c54b, 0x86_7140);
+        assert_eq!(vector_notes(&code, start, delivers), [7]);
+        assert_eq!(
+            vector_notes(&code, start, delivers + 1),
+            [],
+            "another function is called"
+        );
+        let without = bytes(interrupt);
+        assert_eq!(
+            vector_notes(&without, start, delivers),
+            [],
+            "which word it is isn't known"
+        );
     }
 
     #[test]

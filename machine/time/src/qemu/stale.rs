@@ -1,4 +1,4 @@
-//! A third fault of QEMU's, and the costliest for a host that traces: breakpoints that are executed after they were taken away.
+//! A fifth fault of QEMU's, and the costliest for a host that traces: breakpoints that are executed after they were taken away.
 //!
 //! Linux changes its own running code (static keys, tracepoints, trampolines) by putting a breakpoint over an instruction, then
 //! its tail, then its first byte back, and making all cores notice after each step (`smp_text_poke_batch_finish`). When a store

@@ -136,7 +136,9 @@ symbols! {
     timerlistgroup_deadline_ns: unsafe extern "C" fn(Opaque) -> i64,
     blk_inc_in_flight: unsafe extern "C" fn(Opaque),
     do_interrupt_all: unsafe extern "C" fn(),
+    do_interrupt_x86_hardirq: unsafe extern "C" fn(),
     helper_vmrun: unsafe extern "C" fn(),
+    cpu_clear_ignne: unsafe extern "C" fn(),
 }
 
 impl std::fmt::Debug for Symbols {
