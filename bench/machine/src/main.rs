@@ -1,6 +1,7 @@
 //! The simulated machine's promises, measured. See README.md.
 
 mod expected;
+mod hits;
 mod host;
 mod probe;
 
@@ -23,6 +24,9 @@ const RUNS: u32 = 5;
 const PART: &str = "epyc-7742";
 /// Numbers that a core sorts and searches for while its speed is measured: seconds of real time.
 const WORK: u32 = 400_000;
+
+/// How far a count of instructions may be off.
+const ICOUNT: f64 = 0.13;
 
 /// Cases with a figure to meet: name, the word that the probe prints, its unit, and how far a run may be off.
 const EXACT: &[(&str, &str, &str, f64)] = &[
@@ -47,6 +51,9 @@ struct Cli {
     /// Take the emulated host's programs from this folder instead of building them.
     #[arg(long)]
     bin_dir: Option<PathBuf>,
+    /// Only what needs no emulated host: the hit rates.
+    #[arg(long)]
+    hits: bool,
     #[command(subcommand)]
     verb: Option<Verb>,
 }
@@ -65,7 +72,11 @@ fn main() -> Result<()> {
     if let Some(Verb::Probe { probe }) = cli.verb {
         return probe::run(probe);
     }
-    if cli.args.quick {
+    if cli.hits {
+        let mut broken = Vec::new();
+        hits::hits(&cli.args, PART, &mut broken)?;
+        held(&broken)
+    } else if cli.args.quick {
         quick(&cli.args)
     } else {
         full(&cli.args, cli.bin_dir.as_deref())
@@ -90,6 +101,7 @@ fn full(args: &Args, bin_dir: Option<&Path>) -> Result<()> {
 
     let session = include_str!("session.sh").replace("RUNS", &RUNS.to_string());
     let mut broken = Vec::new();
+    hits::hits(args, PART, &mut broken)?;
     let host = Host::up(&binaries, &with_caches, &own)?;
     let quiet = host.run(&session).context("the quiet session")?;
     let hogs = Hogs::start();
@@ -107,6 +119,12 @@ fn full(args: &Args, bin_dir: Option<&Path>) -> Result<()> {
     let plain = speeds(&host)?;
     host.down();
 
+    icount(
+        args,
+        &instructions,
+        without.host.instruction_ns,
+        &mut broken,
+    )?;
     for ((cores, with), ((_, alone), (_, none))) in
         caches.iter().zip(instructions.iter().zip(&plain))
     {
@@ -128,6 +146,11 @@ fn full(args: &Args, bin_dir: Option<&Path>) -> Result<()> {
         )
         .print(args);
     }
+    held(&broken)
+}
+
+/// Whether all is as promised.
+fn held(broken: &[String]) -> Result<()> {
     if !broken.is_empty() {
         bail!(
             "the machine doesn't hold what it promises: {}",
@@ -185,6 +208,32 @@ fn steady(args: &Args, quiet: &Figures, hogged: &Figures, broken: &mut Vec<Strin
     Ok(())
 }
 
+/// Holds the number of instructions that the machine's time makes of the work on one core against Valgrind's count. The emulated host's
+/// kernel has its ticks in between.
+fn icount(
+    args: &Args,
+    speeds: &[(u32, Speed)],
+    instruction_ns: f64,
+    broken: &mut Vec<String>,
+) -> Result<()> {
+    let (_, alone) = speeds
+        .iter()
+        .find(|(cores, _)| *cores == 1)
+        .context("nothing ran on one core")?;
+    let ours = alone.inside_ns / instruction_ns / 1e6;
+    let theirs = hits::mix_instructions(WORK)? / 1e6;
+    let off = (ours / theirs - 1.0).abs();
+    if off > ICOUNT {
+        broken.push(format!(
+            "icount-mix: {ours:.2} million instructions here, {theirs:.2} by Valgrind: {:.1} % off, and {:.0} % is allowed",
+            off * 100.0,
+            ICOUNT * 100.0
+        ));
+    }
+    line("icount-mix", "million instructions", vec![ours], theirs).print(args);
+    Ok(())
+}
+
 /// How long the same work took.
 struct Speed {
     /// By the emulated host's clock.
@@ -214,8 +263,11 @@ fn speeds(host: &Host) -> Result<Vec<(u32, Speed)>> {
     Ok(all)
 }
 
-/// The probe on this machine: nothing is held.
+/// The probe on this machine, of which nothing is held; and a short program's hit rates, which are.
 fn quick(args: &Args) -> Result<()> {
+    let mut broken = Vec::new();
+    hits::hits(args, PART, &mut broken)?;
+    held(&broken)?;
     let program = std::env::current_exe().context("could not find this program")?;
     for (case, word, verb) in [
         ("chase-here", "NEAR", ["chase", "NEAR", "16", "3", ""]),

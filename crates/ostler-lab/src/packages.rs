@@ -32,7 +32,7 @@ pub const LAB: &[&str] = &[
     "xz-utils",
 ];
 
-/// What tests hold ostler against: real servers, and a browser for the reports.
+/// What tests hold ostler against: real servers, a browser for the reports, and another's caches.
 pub const TEST: &[&str] = &[
     "chromium",
     "fonts-dejavu-core",
@@ -40,6 +40,7 @@ pub const TEST: &[&str] = &[
     "libvirt-dev",
     "memcached",
     "nginx-light",
+    "valgrind",
 ];
 
 /// User space of the emulated host, on top of mmdebstrap's `minbase`.
