@@ -25,6 +25,12 @@ const LEAVE: u8 = 0x1d;
 /// A QEMU that was asked to end does so at once.
 const DOWN_WITHIN: Duration = Duration::from_secs(10);
 
+/// What interrupts a program on a terminal: Ctrl-C.
+const INTERRUPT: &[u8] = b"\x03";
+
+/// How often somebody who waits for a script looks whether they were interrupted.
+const GLANCE: Duration = Duration::from_millis(200);
+
 /// A script in the lab may be silent for this long.
 const SCRIPT_SILENCE: Duration = Duration::from_mins(5);
 
@@ -192,14 +198,32 @@ pub fn shell(lab: &LabDir) -> Result<()> {
 pub fn exec(lab: &LabDir, script: &str, out: &mut dyn Write) -> Result<u8> {
     let state = State::require(lab)?;
     let mut to = connect(&state.run.join(files::SHELL))?;
-    to.set_read_timeout(Some(SCRIPT_SILENCE))
-        .on("use", &state.run)?;
     to.write_all(typed(script).as_bytes())
         .on("write to the shell of", &state.run)?;
+    relay(&mut to, &state.run, out, crate::interrupted)
+}
+
+/// Passes on what the script that was typed into the shell prints, until it is over.
+fn relay(
+    shell: &mut UnixStream,
+    run: &Path,
+    out: &mut dyn Write,
+    interrupted: impl Fn() -> bool,
+) -> Result<u8> {
+    shell.set_read_timeout(Some(GLANCE)).on("use", run)?;
     let mut relay = Relay::default();
     let mut buffer = [0; 4096];
+    let mut heard = Instant::now();
     loop {
-        let n = match to.read(&mut buffer) {
+        if interrupted() {
+            shell
+                .write_all(INTERRUPT)
+                .on("write to the shell of", run)?;
+            return Err(LabError::State(
+                "interrupted, and so was the script in the lab; the lab is still up".to_owned(),
+            ));
+        }
+        let n = match shell.read(&mut buffer) {
             Ok(0) => {
                 return Err(LabError::State(
                     "the lab ended while the script ran".to_owned(),
@@ -208,13 +232,17 @@ pub fn exec(lab: &LabDir, script: &str, out: &mut dyn Write) -> Result<u8> {
             Ok(n) => n,
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+                if heard.elapsed() < SCRIPT_SILENCE {
+                    continue;
+                }
                 return Err(LabError::State(format!(
                     "the script said nothing for {} s and was left running",
                     SCRIPT_SILENCE.as_secs()
                 )));
             }
-            Err(e) => return Err(e).on("read from the shell of", &state.run),
+            Err(e) => return Err(e).on("read from the shell of", run),
         };
+        heard = Instant::now();
         for line in relay.take(&buffer[..n]) {
             writeln!(out, "{line}").on("write to", "standard output")?;
         }
@@ -323,6 +351,18 @@ mod tests {
         }
         assert_eq!(lines, ["one", "", "two"]);
         assert_eq!(relay.status, Some(3));
+    }
+
+    #[test]
+    fn an_interrupt_ends_a_script_that_says_nothing() {
+        let (mut ours, mut shell) = UnixStream::pair().expect("a pair of sockets");
+        let told = relay(&mut ours, Path::new("run"), &mut Vec::new(), || true)
+            .expect_err("it was interrupted")
+            .to_string();
+        assert!(told.contains("interrupted"), "{told}");
+        let mut typed = [0; 1];
+        shell.read_exact(&mut typed).expect("a key");
+        assert_eq!(typed, *INTERRUPT);
     }
 
     #[test]
