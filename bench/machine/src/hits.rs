@@ -279,16 +279,16 @@ impl Counted {
         Ok(Counted(names.into_iter().zip(sums).collect()))
     }
 
-    /// The share of accesses of which cachegrind has no miss. `misses` stands for all events that begin so: `LLm` for
+    /// The share of accesses of which cachegrind has no miss. `kind` stands for all events that begin so: `LLm` for
     /// instructions' and data's, which it calls `ILmr`, `DLmr` and `DLmw`.
-    fn hits(&self, misses: &str, of: &[&str]) -> f64 {
+    fn hits(&self, kind: &str, of: &[&str]) -> f64 {
         let sum = |wanted: &dyn Fn(&str) -> bool| -> u64 {
             let events = self.0.iter().filter(|(name, _)| wanted(name));
             events.map(|(_, sum)| sum).sum()
         };
-        let missed = match misses {
+        let missed = match kind {
             "LLm" => sum(&|name| name.starts_with("ILm") || name.starts_with("DLm")),
-            misses => sum(&|name| name.starts_with(misses)),
+            kind => sum(&|name| name.starts_with(kind)),
         };
         let all = sum(&|name| of.contains(&name));
         percent(all - missed.min(all), all)
