@@ -40,7 +40,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
         ],
     ),
     ("machine-memory", &[]),
-    ("machine-time", &["machine-memory"]),
+    ("machine-time", &["machine-memory", "ostler-abi"]),
     ("xtask", &["ostler-lab"]),
     ("bench-harness", &[]),
 ];

@@ -4,3 +4,4 @@
 
 pub mod bpf;
 pub mod guest;
+pub mod pmu;

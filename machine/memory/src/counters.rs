@@ -127,7 +127,7 @@ pub(crate) struct Received {
 }
 
 /// What a core has done so far.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Accesses by [`Kind`] and by the [`Level`] that served them.
     pub served: [[u64; Level::ALL.len()]; Kind::ALL.len()],
@@ -151,28 +151,31 @@ pub struct Counts {
 
 impl Counts {
     pub(crate) fn read(own: &Counters, received: &Received, l1_ps: u64) -> Counts {
-        let served = own
+        let mut counts = Counts::default();
+        counts.reread(own, received, l1_ps);
+        counts
+    }
+
+    pub(crate) fn reread(&mut self, own: &Counters, received: &Received, l1_ps: u64) {
+        self.served = own
             .served
             .each_ref()
             .map(|row| row.each_ref().map(Own::get));
-        let stall_ps = own.stall_ps.get();
-        let nowhere: u64 = served.iter().map(|row| row[Level::Nowhere as usize]).sum();
-        let all: u64 = served.iter().flatten().sum();
-        Counts {
-            served,
-            charged_ps: (all - nowhere) * l1_ps + stall_ps,
-            stall_ps,
-            queued_ps: own.queued_ps.get(),
-            snoops_sent: own.snoops_sent.get(),
-            snoops_received: received.snoops.load(Relaxed),
-            back_invalidations: own.back_invalidations.get(),
-            back_invalidated: received.back_invalidated.load(Relaxed),
-            node_bytes: own
-                .lines
-                .iter()
-                .map(|lines| lines.get() * LINE_BYTES)
-                .collect(),
-        }
+        self.stall_ps = own.stall_ps.get();
+        let nowhere: u64 = self
+            .served
+            .iter()
+            .map(|row| row[Level::Nowhere as usize])
+            .sum();
+        self.charged_ps = (self.accesses() - nowhere) * l1_ps + self.stall_ps;
+        self.queued_ps = own.queued_ps.get();
+        self.snoops_sent = own.snoops_sent.get();
+        self.snoops_received = received.snoops.load(Relaxed);
+        self.back_invalidations = own.back_invalidations.get();
+        self.back_invalidated = received.back_invalidated.load(Relaxed);
+        self.node_bytes.clear();
+        let bytes = own.lines.iter().map(|lines| lines.get() * LINE_BYTES);
+        self.node_bytes.extend(bytes);
     }
 
     /// Accesses in all.

@@ -280,6 +280,15 @@ impl System {
         let core = &self.cores[core];
         Counts::read(&core.counters, &core.received, core.costs.l1)
     }
+
+    /// The same into counts of before, without allocating.
+    ///
+    /// # Panics
+    /// When there is no such core.
+    pub fn recount(&self, core: usize, counts: &mut Counts) {
+        let core = &self.cores[core];
+        counts.reread(&core.counters, &core.received, core.costs.l1);
+    }
 }
 
 fn costs(part: &Part, node: usize, plan: &Plan, overlap: bool) -> Costs {

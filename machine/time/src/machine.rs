@@ -61,6 +61,19 @@ pub trait Emulator: Sync {
     fn busy_disks(&self) -> Vec<String>;
     /// What QEMU knows of a core, for the watchdog.
     fn describe(&self, core: usize) -> String;
+    /// Shows whoever wants to know what a core has done so far. Called by its own thread, each quantum and when it halts.
+    fn show(&self, core: usize, so_far: SoFar);
+}
+
+/// What a core has done since the machine began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SoFar {
+    /// The core's own clock, ns.
+    pub time_ns: i64,
+    /// Of it, halted.
+    pub halted_ns: i64,
+    /// What it has executed, in the machine's units.
+    pub executed: u64,
 }
 
 /// What a core's own thread keeps of it. Others only read, for reports.
@@ -232,6 +245,19 @@ impl<E: Emulator> Machine<E> {
             .executed
             .fetch_add(executed, Ordering::Relaxed);
         self.emulator.restart_count(core);
+        self.show(core);
+    }
+
+    fn show(&self, core: usize) {
+        let own = &self.own[core];
+        let executed = own.executed.load(Ordering::Relaxed) + self.emulator.counted(core);
+        let halted_ns = own.offset_ns.load(Ordering::Relaxed);
+        let so_far = SoFar {
+            time_ns: self.unit.ns(executed) + halted_ns,
+            halted_ns,
+            executed,
+        };
+        self.emulator.show(core, so_far);
     }
 
     /// Waits until nobody is more than a quantum behind. Returns `false` if the core is wanted elsewhere before that: for an
@@ -351,6 +377,7 @@ impl<E: Emulator> Machine<E> {
 
     /// A core's thread has found nothing to do, and is about to sleep.
     pub fn rest(&self, core: usize) {
+        self.show(core);
         self.lockstep.advance(self.local(core));
         self.lockstep.rest(core, || self.emulator.has_work(core));
         self.let_go(core, i64::MAX);

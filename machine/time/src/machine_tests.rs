@@ -22,6 +22,7 @@ struct FakeCore {
     pending: AtomicU32,
     leave: AtomicBool,
     bed: Gate,
+    shown: Mutex<Vec<SoFar>>,
 }
 
 #[derive(Default)]
@@ -102,6 +103,10 @@ impl Emulator for Fake {
             "{} pending",
             self.cores[core].pending.load(Ordering::SeqCst)
         )
+    }
+    fn show(&self, core: usize, so_far: SoFar) {
+        let mut shown = self.cores[core].shown.lock().expect("nobody panicked");
+        shown.push(so_far);
     }
 }
 
@@ -222,6 +227,32 @@ fn cores_keep_together_whatever_the_scheduler_does() {
     let worst = worst.into_inner();
     assert!(worst <= bound, "a core was {worst} ns ahead");
     assert_eq!(machine.counts.excused.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn what_a_core_shows_is_old_by_a_quantum_at_most() {
+    let machine = build(2);
+    run(&machine, |core| {
+        for _ in 0..200 {
+            machine.execute(core, 5000);
+        }
+    });
+    // Half a quantum and a block between two looks.
+    let step = machine.options.step() + BLOCK;
+    for core in &machine.emulator.cores {
+        let shown = core.shown.lock().expect("nobody panicked");
+        for two in shown.windows(2) {
+            let executed = two[1].executed - two[0].executed;
+            assert!(executed <= step, "{executed} instructions unseen");
+            assert!(two[1].halted_ns >= two[0].halted_ns);
+        }
+        for so_far in shown.iter() {
+            let ran = so_far.time_ns - so_far.halted_ns;
+            assert_eq!(ran.unsigned_abs(), so_far.executed, "at 1 ns each");
+        }
+        let last = shown.last().expect("it halted in the end");
+        assert_eq!(last.executed, 1_000_000);
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The plugin's arguments: `-plugin file=...,quantum=10000,cost=1.0,timing=instructions,cure=on,clock=own,idle=skip,awake=on,stall=20`.
+//! The plugin's arguments: `-plugin file=...,quantum=10000,cost=1.0,timing=instructions,pmu=FILE,cure=on,clock=own,idle=skip,awake=on,stall=20`.
 
 use std::path::PathBuf;
 
@@ -43,6 +43,8 @@ pub struct Options {
     pub timing: Timing,
     /// With [`Timing::Caches`]: the file that tells what the machine's cores, caches and memory are.
     pub topology: Option<PathBuf>,
+    /// Where to show what each core does: a file that QEMU shows the emulated host as a device's memory.
+    pub pmu: Option<PathBuf>,
     /// Whether QEMU's faults are mended in memory.
     pub cure: bool,
     /// Whose clock it is.
@@ -63,6 +65,7 @@ impl Default for Options {
             cost: Cost::from_ps(1000),
             timing: Timing::Instructions,
             topology: None,
+            pmu: None,
             cure: true,
             clock: Clock::Own,
             idle: Idle::Skip,
@@ -110,6 +113,12 @@ impl Options {
                     }
                     options.topology = Some(value.into());
                 }
+                "pmu" => {
+                    if value.is_empty() {
+                        return Err(bad("pmu=FILE"));
+                    }
+                    options.pmu = Some(value.into());
+                }
                 // QEMU itself turns a word without a value, `cure`, into `cure=on`.
                 "cure" => {
                     options.cure = match value {
@@ -148,7 +157,7 @@ impl Options {
                 }
                 _ => {
                     return Err(bad(
-                        "quantum, cost, timing, topology, cure, clock, idle, awake or stall",
+                        "quantum, cost, timing, topology, pmu, cure, clock, idle, awake or stall",
                     ));
                 }
             }
@@ -181,6 +190,7 @@ mod tests {
             "cost=0.5",
             "timing=caches",
             "topology=some/file.toml",
+            "pmu=some/pmu",
             "cure=off",
             "clock=wall",
             "idle=pace",
@@ -192,6 +202,7 @@ mod tests {
             cost: Cost::from_ps(500),
             timing: Timing::Caches,
             topology: Some("some/file.toml".into()),
+            pmu: Some("some/pmu".into()),
             cure: false,
             clock: Clock::Wall,
             idle: Idle::Pace,
@@ -219,6 +230,7 @@ mod tests {
             "awake=1",
             "timing=",
             "topology=",
+            "pmu=",
             // Each needs the other.
             "timing=caches",
             "stall=0",

@@ -71,6 +71,14 @@ pub enum Refusal {
         /// What is wrong, and what to do.
         problem: String,
     },
+    /// There is no place to show what the cores do.
+    #[error("the counters' file {file} is no good: {problem}")]
+    Pmu {
+        /// The file.
+        file: String,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
     /// A place to mend wasn't found.
     #[error(
         "the fault \"{fault}\" can't be mended in this QEMU: in {function} {expected} was expected exactly once, and was found {found} times; \

@@ -87,14 +87,23 @@ impl Accesses {
         self.meters[core].elapsed_ps.store(0, Ordering::Relaxed);
     }
 
+    /// Instructions that a core has executed.
+    pub fn instructions(&self, core: usize) -> u64 {
+        self.meters[core].instructions.load(Ordering::Relaxed)
+    }
+
+    /// Accesses of a core that couldn't be placed.
+    pub fn unplaced(&self, core: usize) -> u64 {
+        self.meters[core].unknown.load(Ordering::Relaxed)
+    }
+
     /// What a core has done, in words.
     pub fn words(&self, core: usize) -> String {
-        let meter = &self.meters[core];
         format!(
             "{} instructions, {}; {} accesses couldn't be placed",
-            meter.instructions.load(Ordering::Relaxed),
+            self.instructions(core),
             words(&self.system.counts(core)),
-            meter.unknown.load(Ordering::Relaxed),
+            self.unplaced(core),
         )
     }
 

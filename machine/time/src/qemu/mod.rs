@@ -10,6 +10,7 @@ mod cure;
 mod layout;
 mod mainloop;
 mod patch;
+mod pmu;
 mod stale;
 mod symbols;
 mod tlb;
@@ -22,9 +23,10 @@ use std::time::Instant;
 
 use self::accesses::Accesses;
 use self::layout::{Cpu, Hooks, Offsets, Table, in_flight};
+use self::pmu::Pmu;
 use self::symbols::{Opaque, PerCore, Symbols};
 use crate::awake::{Awake, LATENCY};
-use crate::machine::{Emulator, Machine};
+use crate::machine::{Emulator, Machine, SoFar};
 use crate::options::{Clock, Idle, Options, Timing};
 use crate::refusal::Refusal;
 use crate::threads::{Role, become_role};
@@ -68,6 +70,8 @@ pub struct Qemu {
     cpus: Box<[AtomicPtr<c_void>]>,
     /// What accesses to memory cost, where they cost anything.
     accesses: Option<Accesses>,
+    /// Where it is shown what the cores do, if anywhere.
+    pmu: Option<Pmu>,
 }
 
 // SAFETY: the pointers are QEMU's, live as long as the process, and are only used in ways that QEMU allows any thread.
@@ -164,6 +168,13 @@ unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal>
         Some(file) if own => Some(accesses::model(file, cores, &options, &symbols, &version)?),
         _ => None,
     };
+    let pmu = match &options.pmu {
+        Some(file) if own => {
+            let memory = accesses.as_ref().map(|accesses| &accesses.system);
+            Some(Pmu::open(file, cores, memory)?)
+        }
+        _ => None,
+    };
     let qemu = Qemu {
         version: version.clone(),
         symbols,
@@ -174,6 +185,7 @@ unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal>
         },
         cpus: (0..cores).map(|_| AtomicPtr::default()).collect(),
         accesses,
+        pmu,
     };
     let (machine, _) = MACHINE.get_or_init(|| (Machine::new(qemu, cores, options), Instant::now()));
     let told = if own {
@@ -574,6 +586,12 @@ impl Emulator for Qemu {
             },
             cpu.exclusive(&self.offsets)
         )
+    }
+
+    fn show(&self, core: usize, so_far: SoFar) {
+        if let Some(pmu) = &self.pmu {
+            pmu.show(core, so_far, self.accesses.as_ref());
+        }
     }
 }
 
