@@ -24,7 +24,12 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("ostler-load", &[]),
     (
         "ostler-lab",
-        &["ostler-model", "ostler-load", "machine-memory"],
+        &[
+            "ostler-model",
+            "ostler-abi",
+            "ostler-load",
+            "machine-memory",
+        ],
     ),
     (
         "ostler",

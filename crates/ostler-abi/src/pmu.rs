@@ -108,7 +108,9 @@ pub enum PmuError {
     #[error("there are no counters of an emulated machine in it (it begins with {0:#018x})")]
     NotOurs(u64),
     /// Another layout.
-    #[error("its layout is version {0}, and this program knows version {VERSION}; use the ostler that the machine came with")]
+    #[error(
+        "its layout is version {0}, and this program knows version {VERSION}; use the ostler that the machine came with"
+    )]
     Version(u64),
     /// It says that it holds more than fits in.
     #[error("it says that it has records of {cores} cores in {bytes} bytes, which can't be")]
@@ -271,7 +273,8 @@ pub fn read(pages: &[AtomicU64], core: usize) -> Result<CoreCounts, PmuError> {
 
 /// The copy that is good when the sequence is `sequence`.
 fn copy(record: &[AtomicU64], sequence: u64) -> &[AtomicU64] {
-    let at = FIRST_COPY + if sequence % 2 == 0 { 0 } else { COUNTS_WORDS };
+    let second = usize::from(sequence % 2 == 1);
+    let at = FIRST_COPY + second * COUNTS_WORDS;
     &record[at..][..COUNTS_WORDS]
 }
 

@@ -15,9 +15,8 @@ const HEADER: Header = Header {
 };
 
 fn counts() -> impl Strategy<Value = CoreCounts> {
-    prop::collection::vec(any::<u64>(), COUNTS_WORDS).prop_map(|words| {
-        CoreCounts::of(&words.try_into().expect("as many as there are"))
-    })
+    prop::collection::vec(any::<u64>(), COUNTS_WORDS)
+        .prop_map(|words| CoreCounts::of(&words.try_into().expect("as many as there are")))
 }
 
 proptest! {
@@ -109,7 +108,10 @@ fn what_isnt_a_machines_counters_is_named() {
     assert_eq!(header(&pages), Err(PmuError::Version(2)));
     pages[1].store(VERSION, Ordering::Relaxed);
     pages[2].store(65, Ordering::Relaxed);
-    assert!(matches!(header(&pages), Err(PmuError::Size { cores: 65, .. })));
+    assert!(matches!(
+        header(&pages),
+        Err(PmuError::Size { cores: 65, .. })
+    ));
     // Half of it: two records fit in, and it says three.
     pages[2].store(3, Ordering::Relaxed);
     let cut = &pages[..HEADER_WORDS + 3 * RECORD_WORDS - 1];
@@ -120,7 +122,10 @@ fn what_isnt_a_machines_counters_is_named() {
 fn a_difference_counts_what_was_done_between() {
     let then = CoreCounts::of(&std::array::from_fn(|at| at as u64));
     let now = CoreCounts::of(&std::array::from_fn(|at| 3 * at as u64));
-    assert_eq!(now.since(&then), CoreCounts::of(&std::array::from_fn(|at| 2 * at as u64)));
+    assert_eq!(
+        now.since(&then),
+        CoreCounts::of(&std::array::from_fn(|at| 2 * at as u64))
+    );
     assert_eq!(now.accesses(), (10..42).map(|at| 3 * at).sum::<u64>());
     assert_eq!(now.at(0), 3 * (10 + 18 + 26 + 34));
 }

@@ -16,6 +16,8 @@ pub const QEMU: &str = "usr/bin/qemu-system-x86_64";
 pub mod files {
     /// What the host's accesses to memory cost.
     pub const TOPOLOGY: &str = "topology.toml";
+    /// What the host's cores did, as its PMU shows it: `ostler-abi` has the layout.
+    pub const PMU: &str = "pmu";
     /// Serial log of the host.
     pub const SERIAL: &str = "serial.log";
     /// What QEMU itself said.
@@ -91,12 +93,28 @@ impl Time {
                     None => String::new(),
                 };
                 format!(
-                    "file={},cost={cost},quantum={quantum},idle={idle}{caches}",
-                    escape(plugin)
+                    "file={},cost={cost},quantum={quantum},idle={idle}{caches},pmu={}",
+                    escape(plugin),
+                    files::PMU
                 )
             }
         };
         qemu.arg("-plugin").arg(arguments);
+    }
+
+    /// Shows the host what its cores do, as memory of a device. Only a machine that keeps its own time counts that.
+    fn pmu(&self, qemu: &mut Command) {
+        if let Time::Machine { .. } = self {
+            qemu.args([
+                "-object",
+                &format!(
+                    "memory-backend-file,id=pmu,share=on,size={},mem-path={}",
+                    ostler_abi::pmu::BYTES,
+                    files::PMU
+                ),
+            ]);
+            qemu.args(["-device", "ivshmem-plain,memdev=pmu"]);
+        }
     }
 
     /// What virtio devices are to do differently. In machine time, a request must be known to the device before the
@@ -209,6 +227,7 @@ pub fn host(image: &Image, host: &Host, run: &Path, time: &Time) -> Command {
             &format!("igb,netdev={id},bus=port{slot},mac={mac},romfile="),
         ]);
     }
+    time.pmu(&mut qemu);
     qemu
 }
 

@@ -72,12 +72,21 @@ fn machine_time_is_kept_by_the_plugin_and_knows_of_every_request() {
         })
     };
     assert!(
-        machine(false).contains("-plugin file=/a,,b/p.so,cost=2.5,quantum=25000,idle=skip "),
+        machine(false)
+            .contains("-plugin file=/a,,b/p.so,cost=2.5,quantum=25000,idle=skip,pmu=pmu "),
         "{}",
         machine(false)
     );
-    assert!(machine(true).contains(",idle=pace "));
+    assert!(machine(true).contains(",idle=pace,"));
+    // The host reads what the plugin writes: one file, as long as its layout says.
     let devices = machine(false);
+    let size = ostler_abi::pmu::BYTES;
+    let backend = format!("memory-backend-file,id=pmu,share=on,size={size},mem-path=pmu ");
+    assert!(
+        devices.contains(&backend) && devices.contains("ivshmem-plain,memdev=pmu"),
+        "{devices}"
+    );
+    assert!(!wall.contains("pmu"), "nobody writes it: {wall}");
     for device in devices
         .split(" -device ")
         .filter(|d| d.starts_with("virtio-blk") || d.starts_with("virtio-serial"))

@@ -21,6 +21,9 @@ pub struct Snapshot {
     pub nics: Vec<NicView>,
     /// Host-wide event counts.
     pub counters: HostCounters,
+    /// What the machine itself counted, per CPU in ascending order; empty where it can't be read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pmu: Vec<CpuPmu>,
 }
 
 /// Where a CPU's time went in the interval.
@@ -47,6 +50,109 @@ pub struct HostCounters {
     pub irqs: Option<u64>,
     /// Exits from guests.
     pub kvm_exits: Option<u64>,
+}
+
+/// What a CPU's own counters tell of the interval. Emulated machines have them (`ostler lab`); no others are read yet.
+///
+/// Its `elapsed` is the CPU's own: its record is written a few microseconds before it is read, or when the CPU halted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuPmu {
+    /// Which CPU.
+    pub cpu: CpuId,
+    /// The time that all of this is about.
+    pub elapsed: Nanos,
+    /// Of it, halted.
+    pub halted: Nanos,
+    /// Instructions executed.
+    pub instructions: u64,
+    /// Accesses to memory by what served them; `None` where the machine doesn't model caches.
+    pub accesses: Option<Accesses>,
+}
+
+/// Accesses to memory: fetches of instructions, loads, stores.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accesses {
+    /// Served by the core's first cache.
+    pub l1: u64,
+    /// By its second.
+    pub l2: u64,
+    /// By its group's cache.
+    pub l3: u64,
+    /// By another core's or group's cache.
+    pub peer: u64,
+    /// By memory of the core's own node.
+    pub local: u64,
+    /// By memory of another node with cores.
+    pub remote: u64,
+    /// By memory of a node without cores: a CXL device or pool.
+    pub pool: u64,
+    /// Time that they took beyond first-cache hits.
+    pub stall: Nanos,
+    /// Of it, waiting for memory whose bandwidth was used up.
+    pub queued: Nanos,
+    /// Other caches asked for data, or told to give a line up.
+    pub snoops_sent: u64,
+    /// Snoops that came from others.
+    pub snoops_received: u64,
+    /// Bytes read from and written back to each memory node.
+    pub node_bytes: Vec<u64>,
+}
+
+impl CpuPmu {
+    /// Adds what the same CPU did in another interval.
+    pub fn add(&mut self, more: &CpuPmu) {
+        self.cpu = more.cpu;
+        self.elapsed = self.elapsed.saturating_add(more.elapsed);
+        self.halted = self.halted.saturating_add(more.halted);
+        self.instructions = self.instructions.saturating_add(more.instructions);
+        if let Some(more) = &more.accesses {
+            self.accesses.get_or_insert_default().add(more);
+        }
+    }
+}
+
+impl Accesses {
+    fn add(&mut self, more: &Accesses) {
+        let counts = [
+            (&mut self.l1, more.l1),
+            (&mut self.l2, more.l2),
+            (&mut self.l3, more.l3),
+            (&mut self.peer, more.peer),
+            (&mut self.local, more.local),
+            (&mut self.remote, more.remote),
+            (&mut self.pool, more.pool),
+            (&mut self.stall.0, more.stall.0),
+            (&mut self.queued.0, more.queued.0),
+            (&mut self.snoops_sent, more.snoops_sent),
+            (&mut self.snoops_received, more.snoops_received),
+        ];
+        for (count, more) in counts {
+            *count = count.saturating_add(more);
+        }
+        let nodes = self.node_bytes.len().max(more.node_bytes.len());
+        self.node_bytes.resize(nodes, 0);
+        for (bytes, more) in self.node_bytes.iter_mut().zip(&more.node_bytes) {
+            *bytes = bytes.saturating_add(*more);
+        }
+    }
+
+    /// By what served them, nearest first, with the names that metrics and people see.
+    pub fn levels(&self) -> [(&'static str, u64); 7] {
+        [
+            ("l1", self.l1),
+            ("l2", self.l2),
+            ("l3", self.l3),
+            ("peer", self.peer),
+            ("local", self.local),
+            ("remote", self.remote),
+            ("pool", self.pool),
+        ]
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.levels().iter().map(|(_, count)| count).sum()
+    }
 }
 
 /// A thread's scheduling in the interval.

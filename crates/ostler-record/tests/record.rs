@@ -128,6 +128,7 @@ fn snapshot(seq: u64, guests: u32, noise: &mut Noise) -> Snapshot {
             ctx_switches: Some(noise.next(100_000)),
             ..HostCounters::default()
         },
+        pmu: Vec::new(),
     }
 }
 

@@ -23,7 +23,9 @@ mod guest_report;
 mod guests;
 #[cfg(feature = "libvirt")]
 mod libvirt;
+mod mapped;
 mod nic;
+mod pmu;
 pub mod qmp;
 mod sensor;
 mod sys;

@@ -14,6 +14,7 @@ use crate::files;
 use crate::guest_report::Source;
 use crate::guests::Guests;
 use crate::nic::{self, Nic};
+use crate::pmu::Pmu;
 use crate::qmp::connection::Timing;
 use crate::qmp::worker::QmpSource;
 use crate::tap::TapLatency;
@@ -42,6 +43,7 @@ pub struct Sensor {
     latency: Option<TapLatency>,
     ethtool: Option<Ethtool>,
     nics: Vec<Nic>,
+    pmu: Option<Pmu>,
 }
 
 impl Sensor {
@@ -103,6 +105,17 @@ impl Sensor {
             .filter_map(|name| nic::facts(&roots.sys, ethtool.as_ref(), name))
             .collect();
         capabilities.push(capability("rss", no_rss(&nics)));
+        // Only emulated machines have it: nobody else misses it.
+        let pmu = match Pmu::find(&roots.sys) {
+            Ok(found) => {
+                capabilities.extend(found.is_some().then(|| capability("machine-pmu", None)));
+                found
+            }
+            Err(error) => {
+                capabilities.push(capability("machine-pmu", Some(explain(&error))));
+                None
+            }
+        };
         capabilities.sort_by(|a, b| a.name.cmp(&b.name));
 
         let facts = Facts {
@@ -125,6 +138,7 @@ impl Sensor {
             sources,
             latency,
             ethtool,
+            pmu,
             config,
         })
     }
@@ -167,6 +181,7 @@ impl Sensor {
             |id, taps| latency.as_mut()?.view(id, taps, began, now),
         );
 
+        let pmu = self.pmu.as_mut().map(|pmu| pmu.advance(&self.online));
         Snapshot {
             seq: self.seq,
             at: now,
@@ -175,6 +190,7 @@ impl Sensor {
             guests,
             nics: self.view_nics(now),
             counters,
+            pmu: pmu.unwrap_or_default(),
         }
     }
 

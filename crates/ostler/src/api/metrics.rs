@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ostler_model::{AgentHealth, CpuSet, CpuWeight, RunState};
+use ostler_model::{AgentHealth, CpuId, CpuSet, CpuWeight, RunState};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, MetricEncoder,
@@ -460,5 +460,56 @@ fn host(out: &mut Families<'_>, view: &View) -> fmt::Result {
             .nic_irqs
             .iter()
             .map(|(nic, count)| ([("nic", nic.clone())], *count)),
+    )?;
+    machine(out, view)
+}
+
+/// What an emulated machine counts of itself. Others have no such series.
+fn machine(out: &mut Families<'_>, view: &View) -> fmt::Result {
+    let counted = &view.totals.pmu;
+    if counted.is_empty() {
+        return Ok(());
+    }
+    let cpu = |cpu: &CpuId| ("cpu", cpu.to_string());
+    out.counters(
+        "machine_instructions",
+        "Instructions that each CPU executed.",
+        None,
+        counted
+            .iter()
+            .map(|(id, counted)| ([cpu(id)], counted.instructions)),
+    )?;
+    let accesses = || {
+        counted
+            .iter()
+            .filter_map(|(id, counted)| Some((id, counted.accesses.as_ref()?)))
+    };
+    out.counters(
+        "machine_accesses",
+        "Accesses to memory by what served them.",
+        None,
+        accesses().flat_map(|(id, accesses)| {
+            accesses
+                .levels()
+                .map(|(level, count)| ([cpu(id), ("level", level.to_owned())], count))
+        }),
+    )?;
+    out.counters(
+        "machine_stall",
+        "Time that accesses took beyond hits of the first cache.",
+        Some(&Unit::Seconds),
+        accesses().map(|(id, accesses)| ([cpu(id)], accesses.stall.as_secs_f64())),
+    )?;
+    out.counters(
+        "machine_memory_traffic",
+        "Bytes read from and written back to each memory node.",
+        Some(&Unit::Bytes),
+        accesses().flat_map(|(id, accesses)| {
+            accesses
+                .node_bytes
+                .iter()
+                .enumerate()
+                .map(move |(node, bytes)| ([cpu(id), ("node", node.to_string())], *bytes))
+        }),
     )
 }

@@ -3,14 +3,15 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use anyhow::bail;
 use ostler_model::config::Config;
 use ostler_model::{
-    ActIntent, ActMode, Class, Cpu, CpuId, CpuSet, CpuUsage, ExitPolicy, Facts, Groups, GuestId,
-    GuestMatch, GuestRule, GuestSource, GuestView, HostCounters, Intent, LatencyView, Nanos,
-    NodeId, Outcome, Pid, Plan, Snapshot, State, TapView, ThreadUsage, Tid, Topology, VcpuView,
-    VhostView,
+    Accesses, ActIntent, ActMode, Class, Cpu, CpuId, CpuPmu, CpuSet, CpuUsage, ExitPolicy, Facts,
+    Groups, GuestId, GuestMatch, GuestRule, GuestSource, GuestView, HostCounters, Intent,
+    LatencyView, Nanos, NodeId, Outcome, Pid, Plan, Snapshot, State, TapView, ThreadUsage, Tid,
+    Topology, VcpuView, VhostView,
 };
 use ostler_record::{Decided, Inputs, Limits, Reader, Recorder, Wall, replay};
 
@@ -376,6 +377,61 @@ fn busy_snapshot(seq: u64) -> Snapshot {
         guests: vec![guest("batch", 200, 2), guest("web", 100, 4)],
         nics: Vec::new(),
         counters: HostCounters::default(),
+        pmu: vec![pmu(seq)],
+    }
+}
+
+/// What a CPU's counters tell of period `seq`.
+fn pmu(seq: u64) -> CpuPmu {
+    CpuPmu {
+        cpu: CpuId(3),
+        elapsed: Nanos(100_000_000),
+        halted: Nanos(60_000_000),
+        instructions: seq,
+        accesses: Some(Accesses {
+            l1: 3 * seq,
+            pool: seq,
+            stall: Nanos(10_000_000),
+            node_bytes: vec![0, 64 * seq],
+            ..Accesses::default()
+        }),
+    }
+}
+
+#[test]
+fn a_machines_counters_are_shown_and_added_up() {
+    let world = Rc::new(World::default());
+    let mut steward = steward(&world, intent(ActMode::Observe, ExitPolicy::Keep));
+    let shared = Arc::new(Shared::new(steward.view()));
+    let text = || {
+        let metrics = crate::api::metrics::Metrics::new(Arc::clone(&shared));
+        metrics.encode().expect("metrics")
+    };
+    assert!(!text().contains("machine_"), "an ordinary host has none");
+    for seq in 1..=2 {
+        let mut snapshot = busy_snapshot(seq);
+        snapshot.guests.clear();
+        world.sensed.borrow_mut().push_back(Ok(snapshot));
+        steward.turn(0, Nanos::ZERO);
+    }
+    shared.set(steward.view());
+    for series in [
+        "ostler_machine_instructions_total{cpu=\"3\"} 3",
+        "ostler_machine_accesses_total{cpu=\"3\",level=\"l1\"} 9",
+        "ostler_machine_accesses_total{cpu=\"3\",level=\"pool\"} 3",
+        "ostler_machine_stall_seconds_total{cpu=\"3\"} 0.02",
+        "ostler_machine_memory_traffic_bytes_total{cpu=\"3\",node=\"1\"} 192",
+    ] {
+        assert!(text().contains(series), "no {series} in\n{}", text());
+    }
+    let status = shared.get().status();
+    assert_eq!(status.pmu, [pmu(2)]);
+    let plain = crate::output::Paint(false);
+    let shown = crate::verbs::status::render(&status, plain);
+    let row = shown.lines().find(|line| line.contains("75.0 %"));
+    let row = row.unwrap_or_else(|| panic!("no row in\n{shown}"));
+    for cell in ["60.0 %", "25.0 %", "10.0 %"] {
+        assert!(row.contains(cell), "no {cell} in {row}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ostler_model::{CpuId, GuestId, Nanos, Outcome, Snapshot};
+use ostler_model::{CpuId, CpuPmu, GuestId, Nanos, Outcome, Snapshot};
 
 /// Upper bounds of the histograms' buckets, in seconds: from 10 us to 1 s.
 pub const BUCKETS_S: [f64; 11] = [
@@ -79,6 +79,8 @@ pub struct Totals {
     pub kvm_exits: Option<u64>,
     /// Busy time per CPU.
     pub busy: BTreeMap<CpuId, Nanos>,
+    /// The machine's own counters per CPU, where it has any.
+    pub pmu: BTreeMap<CpuId, CpuPmu>,
     /// Per guest.
     pub guests: BTreeMap<GuestId, GuestTotals>,
     /// Interrupts per NIC.
@@ -113,6 +115,9 @@ impl Totals {
         for cpu in &snapshot.cpus {
             let busy = self.busy.entry(cpu.cpu).or_default();
             *busy = busy.saturating_add(cpu.busy);
+        }
+        for counted in &snapshot.pmu {
+            self.pmu.entry(counted.cpu).or_default().add(counted);
         }
         self.guests.retain(|id, _| snapshot.guest(id).is_some());
         for guest in &snapshot.guests {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use ostler_model::{AgentHealth, RunState};
+use ostler_model::{AgentHealth, CpuPmu, RunState};
 
 use super::SocketArg;
 use crate::api::client;
@@ -72,8 +72,48 @@ pub fn render(status: &Status, paint: Paint) -> String {
         out.push('\n');
         out.push_str(&guests(&status.guests, paint));
     }
+    if !status.pmu.is_empty() {
+        out.push('\n');
+        out.push_str(&machine(&status.pmu, paint));
+    }
     out.push_str(&troubles(status, paint));
     out
+}
+
+/// What an emulated machine's counters tell.
+fn machine(counted: &[CpuPmu], paint: Paint) -> String {
+    let mut table = Table::new(&[
+        "CPU", "HALTED", "MIPS", "L1", "L2", "L3", "PEER", "LOCAL", "REMOTE", "POOL", "STALL",
+    ]);
+    let percent = |part: f64, whole: f64| {
+        if whole > 0.0 {
+            format!("{:.1} %", part * 100.0 / whole)
+        } else {
+            "-".to_owned()
+        }
+    };
+    for cpu in counted {
+        let elapsed = cpu.elapsed.as_secs_f64();
+        let mips = if elapsed > 0.0 {
+            format!("{:.0}", cpu.instructions as f64 / elapsed / 1e6)
+        } else {
+            "-".to_owned()
+        };
+        let mut row = vec![
+            cpu.cpu.to_string(),
+            percent(cpu.halted.as_secs_f64(), elapsed),
+            mips,
+        ];
+        let shares = cpu.accesses.as_ref().map(|accesses| {
+            let total = accesses.total() as f64;
+            let stall = percent(accesses.stall.as_secs_f64(), elapsed);
+            let levels = accesses.levels().map(|(_, n)| percent(n as f64, total));
+            levels.into_iter().chain([stall]).collect::<Vec<_>>()
+        });
+        row.extend(shares.unwrap_or_else(|| vec!["-".to_owned(); 8]));
+        table.row(row);
+    }
+    table.render(paint)
 }
 
 fn groups(status: &Status, paint: Paint) -> String {
