@@ -341,7 +341,7 @@ fn median_of(seen: &Seen<'_>, read: impl Fn(&LoadFigures) -> Option<f64>) -> Opt
     Spread::of(seen.windows.iter().map(|w| read(&w.figures))).map(|s| s.median)
 }
 
-/// The highest rate all of whose steps met the objective. A step without an answer didn't.
+/// The highest rate all of whose steps met the objective; 0 when the load had steps and none did. A step without an answer didn't.
 fn max_rate(seen: &Seen<'_>, slo_us: f64) -> Option<f64> {
     let met = |step: &StepLine| step.figures.p95_us.is_some_and(|p95| p95 <= slo_us);
     let rates = seen.steps.iter().map(|s| s.rate_per_s);
@@ -354,6 +354,7 @@ fn max_rate(seen: &Seen<'_>, slo_us: f64) -> Option<f64> {
             steps.all(met)
         })
         .max_by(f64::total_cmp)
+        .or_else(|| (!seen.steps.is_empty()).then_some(0.0))
 }
 
 /// P95 at each rate, over all steps of that rate in all rounds.

@@ -173,6 +173,18 @@ fn rounds_become_spreads_and_failed_ones_are_left_out() {
 }
 
 #[test]
+fn who_bears_none_of_the_loads_bears_nothing() {
+    let events = cell(0, "vanilla", [1100.0, 1200.0], &[]);
+    let all = summaries(&program(), &events);
+    let rate = |policy: usize| {
+        let figures = &all[0].run.policies[policy].figures;
+        figures.line("any").max_rate_under_slo
+    };
+    assert_eq!(rate(0), Some(0.0));
+    assert_eq!(rate(1), None, "this one wasn't loaded at all");
+}
+
+#[test]
 fn a_stewards_plans_say_who_held_the_cores() {
     let mut events = cell(0, "ours", [500.0, 900.0], &[]);
     let end = events.pop().expect("an end");

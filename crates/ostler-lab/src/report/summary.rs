@@ -138,7 +138,7 @@ impl Spread {
 pub struct PolicyLine {
     /// The policy's name.
     pub policy: String,
-    /// Highest offered load whose P95 was within the objective.
+    /// Highest offered load whose P95 was within the objective; 0 when there was none.
     pub max_rate_under_slo: Option<f64>,
     /// Share of seconds whose P95 was within the objective.
     pub slo_met_share: Option<f64>,
@@ -188,7 +188,7 @@ macro_rules! figures {
 }
 
 figures! {
-    /// Highest offered load whose P95 was within the objective.
+    /// Highest offered load whose P95 was within the objective; 0 when there was none.
     max_rate_under_slo,
     /// Share of seconds whose P95 was within the objective.
     slo_met_share,
