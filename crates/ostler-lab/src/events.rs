@@ -241,6 +241,56 @@ pub struct Counters {
     pub busy_core_seconds: f64,
     /// Per guest.
     pub guests: Vec<GuestCounters>,
+    /// What the emulated machine counted on cores under test; `None` on wall time, where nobody counts it.
+    #[serde(default)]
+    pub machine: Option<MachineCounters>,
+}
+
+/// What the emulated machine counted itself (`docs/host-pmu.md`), over several cores.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct MachineCounters {
+    /// The cores' own times, added up.
+    pub core_seconds: f64,
+    /// Of them, halted.
+    pub halted_s: f64,
+    /// Instructions executed.
+    pub instructions: u64,
+    /// Accesses by what served them, in the order of [`SERVED`]; `None` where caches aren't modelled.
+    pub served: Option<[u64; SERVED.len()]>,
+    /// Time that accesses took beyond hits of the first cache.
+    pub stall_s: f64,
+    /// Of it, waiting for memory whose bandwidth was used up.
+    pub queued_s: f64,
+    /// Snoops that the accesses took.
+    pub snoops: u64,
+    /// Bytes read from and written back to each memory node.
+    pub node_bytes: Vec<u64>,
+}
+
+/// What serves an access, nearest first.
+pub const SERVED: [&str; 7] = ["L1", "L2", "L3", "peer", "local", "remote", "pool"];
+
+impl MachineCounters {
+    /// Adds others: another core's, or another round's.
+    pub fn add(&mut self, more: &MachineCounters) {
+        self.core_seconds += more.core_seconds;
+        self.halted_s += more.halted_s;
+        self.instructions += more.instructions;
+        if let Some(more) = &more.served {
+            let mine = self.served.get_or_insert_default();
+            for (mine, more) in mine.iter_mut().zip(more) {
+                *mine += more;
+            }
+        }
+        self.stall_s += more.stall_s;
+        self.queued_s += more.queued_s;
+        self.snoops += more.snoops;
+        let nodes = self.node_bytes.len().max(more.node_bytes.len());
+        self.node_bytes.resize(nodes, 0);
+        for (mine, more) in self.node_bytes.iter_mut().zip(&more.node_bytes) {
+            *mine += more;
+        }
+    }
 }
 
 /// What was counted of a guest in a cell.

@@ -23,7 +23,6 @@ mod guest_report;
 mod guests;
 #[cfg(feature = "libvirt")]
 mod libvirt;
-mod mapped;
 mod nic;
 mod pmu;
 pub mod qmp;

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use ostler_load::lines::{Figures as LoadFigures, Line, StepLine, WindowLine};
 use ostler_model::Class;
 
-use crate::events::{Cell, Counters, Event, GuestSample, Stamped};
+use crate::events::{Cell, Counters, Event, GuestSample, MachineCounters, Stamped};
 use crate::program::Program;
 use crate::report::{
     Clock, CurvePoint, Family, Figures, Host, PolicyLine, PolicySummary, RunSummary, Spread,
@@ -276,7 +276,20 @@ fn policy_summary(
         figures,
         curve: curve(rounds),
         timeline: typical.map(|seen| timeline::of(program, policy, seen)),
+        machine: machine(rounds),
     }
+}
+
+/// What the machine counted in all rounds together.
+fn machine(rounds: &[&Seen<'_>]) -> Option<MachineCounters> {
+    let counted = rounds
+        .iter()
+        .filter_map(|seen| seen.counters?.machine.as_ref());
+    counted.fold(None, |sum: Option<MachineCounters>, more| {
+        let mut sum = sum.unwrap_or_default();
+        sum.add(more);
+        Some(sum)
+    })
 }
 
 /// The round whose figures lie nearest to the medians.

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Context;
+use ostler_abi::pmu::Device;
 use serde_json::Value;
 
 use super::RESULTS;
@@ -33,6 +34,8 @@ struct Cells<'a> {
     running: Vec<RunningGuest>,
     scene: &'a Arc<Mutex<Scene>>,
     say: &'a Say,
+    /// The machine's own counters, where it has any.
+    pmu: Option<Device>,
     /// Guests that hold the keys of a seed.
     filled: BTreeSet<(usize, u64)>,
 }
@@ -51,6 +54,7 @@ pub fn run(
         running,
         scene,
         say,
+        pmu: Device::find(Path::new("/sys"))?,
         filled: BTreeSet::new(),
     };
     for cell in program.cells() {
@@ -159,7 +163,12 @@ impl Cells<'_> {
             .scene
             .lock()
             .map_err(|_| anyhow::anyhow!("the sampler failed"))?;
-        Reading::take(&under_test, &self.running, &mut scene.meter)
+        Reading::take(
+            &under_test,
+            &self.running,
+            &mut scene.meter,
+            self.pmu.as_ref(),
+        )
     }
 
     fn scene(&self, cell: Option<u32>) {

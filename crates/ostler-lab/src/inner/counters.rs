@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use ostler_model::CpuSet;
+use ostler_abi::pmu::{CoreCounts, Device};
+use ostler_model::{CpuId, CpuSet};
 
 use super::guests::RunningGuest;
 use super::{MACHINE_CGROUP, read};
-use crate::events::{Counters, GuestCounters};
+use crate::events::{Counters, GuestCounters, MachineCounters};
 use crate::inner::say::uptime_ms;
 
 /// Kernel ticks per second in `/proc/stat`: `USER_HZ`, 100 on every Linux.
@@ -23,6 +24,55 @@ pub struct Reading {
     kvm_exits: Option<u64>,
     busy_ticks: u64,
     guests: Vec<GuestCounters>,
+    machine: Option<Machine>,
+}
+
+/// The machine's own counters.
+#[derive(Clone, Debug)]
+struct Machine {
+    caches: bool,
+    nodes: usize,
+    /// Of cores under test.
+    cores: BTreeMap<CpuId, CoreCounts>,
+}
+
+impl Machine {
+    fn read(device: &Device, under_test: &CpuSet) -> Machine {
+        let header = device.header();
+        let core = |cpu: CpuId| {
+            let counts = device.read(usize::try_from(cpu.0).ok()?).ok()?;
+            Some((cpu, counts))
+        };
+        Machine {
+            caches: header.caches,
+            nodes: header.nodes,
+            cores: under_test.iter().filter_map(core).collect(),
+        }
+    }
+
+    fn since(&self, earlier: &Machine) -> MachineCounters {
+        let mut all = MachineCounters::default();
+        for (cpu, now) in &self.cores {
+            let Some(then) = earlier.cores.get(cpu) else {
+                continue;
+            };
+            let counts = now.since(then);
+            let seconds = |ns: u64| ns as f64 / 1e9;
+            all.add(&MachineCounters {
+                core_seconds: seconds(counts.time_ns),
+                halted_s: seconds(counts.halted_ns),
+                instructions: counts.instructions,
+                served: self
+                    .caches
+                    .then(|| std::array::from_fn(|level| counts.at(level))),
+                stall_s: counts.stall_ps as f64 / 1e12,
+                queued_s: counts.queued_ps as f64 / 1e12,
+                snoops: counts.snoops_sent,
+                node_bytes: counts.node_bytes[..self.nodes].to_vec(),
+            });
+        }
+        all
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,6 +88,7 @@ impl Reading {
         under_test: &CpuSet,
         guests: &[RunningGuest],
         meter: &mut IrqMeter,
+        pmu: Option<&Device>,
     ) -> anyhow::Result<Reading> {
         let stat = read("/proc/stat")?;
         meter.update(&read("/proc/interrupts")?, under_test);
@@ -54,6 +105,7 @@ impl Reading {
                 .map(|(_, busy, _)| busy)
                 .sum(),
             guests: guests.iter().map(guest).collect(),
+            machine: pmu.map(|device| Machine::read(device, under_test)),
         })
     }
 
@@ -91,6 +143,11 @@ impl Reading {
                 .map(|(now, then)| now.saturating_sub(then)),
             busy_core_seconds: self.busy_ticks.saturating_sub(earlier.busy_ticks) as f64 / USER_HZ,
             guests,
+            machine: self
+                .machine
+                .as_ref()
+                .zip(earlier.machine.as_ref())
+                .map(|(now, then)| now.since(then)),
         }
     }
 }
@@ -269,6 +326,46 @@ mod tests {
         let sched = "qemu (215, #threads: 13)\n---\nse.nr_migrations    :     220\nnr_switches    :      1805\nnr_voluntary_switches : 1768\n";
         assert_eq!(sched_field(sched, "se.nr_migrations"), 220);
         assert_eq!(sched_field(sched, "nr_switches"), 1805);
+    }
+
+    #[test]
+    fn cores_under_test_are_added_up() {
+        let core = |n: u64| CoreCounts {
+            time_ns: n * 1_000_000_000,
+            halted_ns: n * 250_000_000,
+            instructions: n,
+            stall_ps: n * 1_000_000_000_000,
+            served: [[n; 8]; 4],
+            node_bytes: [n * 64; 16],
+            ..CoreCounts::default()
+        };
+        let machine = |cores: &[(u32, u64)]| Machine {
+            caches: true,
+            nodes: 2,
+            cores: cores
+                .iter()
+                .map(|&(cpu, n)| (CpuId(cpu), core(n)))
+                .collect(),
+        };
+        // The third core came later: what it did before isn't this cell's.
+        let counted = machine(&[(0, 5), (1, 7), (2, 9)]).since(&machine(&[(0, 4), (1, 4)]));
+        let expected = MachineCounters {
+            core_seconds: 4.0,
+            halted_s: 1.0,
+            instructions: 4,
+            served: Some([16; 7]),
+            stall_s: 4.0,
+            queued_s: 0.0,
+            snoops: 0,
+            node_bytes: vec![256, 256],
+        };
+        assert_eq!(counted, expected);
+        let bare = Machine {
+            caches: false,
+            nodes: 0,
+            ..machine(&[(0, 1)])
+        };
+        assert_eq!(bare.since(&bare).served, None);
     }
 
     #[test]

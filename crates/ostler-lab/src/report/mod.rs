@@ -4,19 +4,20 @@
 //! without them it is still complete (SVG titles, tables behind every plot), and its content policy forbids it to load anything.
 //!
 //! ```text
-//!  summary (typed, serde) -> headline, table, curves, bars, timeline -> node (escaping) -> HTML that is well-formed XML
+//!  summary (typed, serde) -> headline, table, curves, bars, machine, timeline -> node (escaping) -> HTML that is well-formed XML
 //!                                      scale, frame, palette
 //! ```
 //!
 //! Three rules hold everywhere, and have tests: what was not measured is a gap and never a zero; names and reasons come from guests and
 //! operators and are text, never markup; nothing is told by colour alone.
 //!
-//! Depends on serde only.
+//! Depends on serde, and on the events for what a machine counts.
 
 mod bars;
 mod curves;
 mod frame;
 mod headline;
+mod machine;
 mod node;
 mod palette;
 mod scale;
@@ -111,6 +112,13 @@ fn main(run: &RunSummary) -> Node {
                 .child(el("p").text(format!("System events at the same load, as multiples of {}. Fewer is better.", run.baseline)))
                 .child(bars::figure(run)),
         );
+    if let Some(table) = machine::table(run) {
+        main = main.child(
+            section("machine", "What the emulated cores did")
+                .child(el("p").text(machine::ABOUT))
+                .child(table),
+        );
+    }
     let shared = timeline::Shared::new(run);
     let sections = run
         .policies

@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::events::MachineCounters;
+
 /// A run: the same scenario under several policies, in several interleaved rounds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunSummary {
@@ -87,6 +89,9 @@ pub struct PolicySummary {
     pub curve: Vec<CurvePoint>,
     /// One round, second by second: the one whose figures lie nearest to the medians.
     pub timeline: Option<Timeline>,
+    /// What the emulated machine counted, over all rounds.
+    #[serde(default)]
+    pub machine: Option<MachineCounters>,
 }
 
 /// A figure over several rounds.

@@ -264,6 +264,7 @@ mod tests {
             figures,
             curve: Vec::new(),
             timeline: None,
+            machine: None,
         }
     }
 

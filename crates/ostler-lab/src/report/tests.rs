@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::events::MachineCounters;
 
 /// Follows tags like an XML parser that knows no entities but ours; says where it fails.
 fn well_formed(page: &str) -> Result<usize, String> {
@@ -136,14 +137,26 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn wild_machine()(
+        n in prop::collection::vec(wild_number(), 4),
+        served in prop::option::of(prop::array::uniform7(0..u64::MAX >> 4)),
+        node_bytes in prop::collection::vec(0..u64::MAX >> 4, 0..4),
+        instructions: u64, snoops: u64,
+    ) -> MachineCounters {
+        MachineCounters { core_seconds: n[0], halted_s: n[1], stall_s: n[2], queued_s: n[3], instructions, served, snoops, node_bytes }
+    }
+}
+
+prop_compose! {
     fn wild_policy()(
         policy in wild_text(), about in wild_text(), ours: bool, figures in wild_figures(),
         curve in prop::collection::vec((wild_number(), wild_spread()), 0..6),
         timeline in prop::option::of(wild_timeline()),
+        machine in prop::option::of(wild_machine()),
     ) -> PolicySummary {
         let family = if ours { Family::Ostler } else { Family::Baseline };
         let curve = curve.into_iter().map(|(rate_per_s, p95_us)| CurvePoint { rate_per_s, p95_us }).collect();
-        PolicySummary { policy, about, family, figures, curve, timeline }
+        PolicySummary { policy, about, family, figures, curve, timeline, machine }
     }
 }
 
@@ -257,6 +270,7 @@ fn with_a_gap() -> RunSummary {
             figures: Figures::default(),
             curve: Vec::new(),
             timeline: Some(timeline),
+            machine: None,
         }],
     }
 }
@@ -277,4 +291,42 @@ fn a_second_that_was_not_measured_is_a_gap_in_every_panel() {
     assert_eq!(moves(&page, "g-vcpu"), 4);
     assert_eq!(page.matches("class=\"within\"").count(), 4);
     assert!(page.contains("not measured"), "figures say so too");
+}
+
+#[test]
+fn what_the_machine_counted_is_a_table_and_nothing_without() {
+    let mut run = with_a_gap();
+    assert!(!render(&run).contains("machine-table"), "on wall time");
+    let counted = MachineCounters {
+        core_seconds: 8.0,
+        halted_s: 6.0,
+        instructions: 3_000_000_000,
+        ..MachineCounters::default()
+    };
+    run.policies[0].machine = Some(counted.clone());
+    let page = render(&run);
+    for cell in ["<td>75 %</td>", "<td>3G</td>"] {
+        assert!(page.contains(cell), "{cell}");
+    }
+    assert!(!page.contains("remote"), "without caches");
+    run.policies[0].machine = Some(MachineCounters {
+        served: Some([60, 20, 10, 4, 3, 2, 1]),
+        stall_s: 0.5,
+        queued_s: 0.25,
+        snoops: 17,
+        node_bytes: vec![5_000_000, 0],
+        ..counted
+    });
+    let page = render(&run);
+    for cell in [
+        "<td>60 %</td>",
+        "<td>1 %</td>",
+        "<td>25 %</td>",
+        "<td>12.5 %</td>",
+        "<td>17</td>",
+        "<td>5</td>",
+        "node 1, MB",
+    ] {
+        assert!(page.contains(cell), "{cell}");
+    }
 }

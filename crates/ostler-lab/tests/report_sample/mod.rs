@@ -299,6 +299,7 @@ fn summary(toy: &Toy, seed: u64) -> PolicySummary {
         figures: Figures::over_rounds(&rounds),
         curve: (1..=14).map(point).collect(),
         timeline: (toy.name != "static-5-1").then(|| timeline(toy, seed)),
+        machine: None,
     }
 }
 

@@ -11,8 +11,8 @@ use ostler_abi::bpf::{
 };
 use ostler_model::{CpuId, CpuSet, Pid};
 
+use super::mapped::MappedArray;
 use super::{Aligned, BpfError, forget_warning, map, program, quiet_libbpf, require_btf, resize};
-use crate::mapped::MappedArray;
 use crate::threads::ThreadKey;
 
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/sense.bpf.o")));

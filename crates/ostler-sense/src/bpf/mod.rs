@@ -3,6 +3,7 @@
 pub(crate) mod host;
 #[cfg(test)]
 mod host_tests;
+pub(crate) mod mapped;
 pub(crate) mod tap;
 
 use std::fs;

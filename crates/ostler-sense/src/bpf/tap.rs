@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder};
 use ostler_abi::bpf::{HIST_BUCKETS, TapHist};
 
+use super::mapped::MappedArray;
 use super::{Aligned, BpfError, map, program, quiet_libbpf, require_btf, resize};
-use crate::mapped::MappedArray;
 
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/tap.bpf.o")));
 

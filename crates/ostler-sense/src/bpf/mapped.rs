@@ -1,4 +1,4 @@
-//! BPF arrays, and memory of devices, mapped into ours.
+//! BPF arrays mapped into our memory.
 #![allow(unsafe_code)] // mmap, and reading memory that the kernel writes: nothing safe offers either.
 
 use std::io;
@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-/// A BPF array (`BPF_F_MMAPABLE`), or a device's memory, as 64-bit words. Others write it meanwhile, so each word is read atomically, and
+/// A BPF array (`BPF_F_MMAPABLE`) as 64-bit words. The kernel writes it meanwhile, so each word is read atomically, and
 /// nothing is promised about words together.
 #[derive(Debug)]
 pub(crate) struct MappedArray {
@@ -24,27 +24,13 @@ unsafe impl Sync for MappedArray {}
 impl MappedArray {
     /// Maps an array whose values are `words` 64-bit words each.
     pub(crate) fn new(fd: BorrowedFd<'_>, entries: usize, words: usize) -> io::Result<MappedArray> {
-        MappedArray::map(fd, entries, words, libc::PROT_READ | libc::PROT_WRITE)
-    }
-
-    /// Maps so many words as one value, only to be read.
-    pub(crate) fn to_read(fd: BorrowedFd<'_>, words: usize) -> io::Result<MappedArray> {
-        MappedArray::map(fd, 1, words, libc::PROT_READ)
-    }
-
-    fn map(
-        fd: BorrowedFd<'_>,
-        entries: usize,
-        words: usize,
-        protection: libc::c_int,
-    ) -> io::Result<MappedArray> {
         let bytes = entries * words * size_of::<u64>();
         // SAFETY: a fresh shared mapping of the kernel's choice of address; nothing else of ours is touched.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
                 bytes,
-                protection,
+                libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED,
                 fd.as_raw_fd(),
                 0,

@@ -21,7 +21,11 @@
 //! Counts only grow. Each record is true at one moment of its core's clock, `time_ns`, which is at most a quantum (10 us)
 //! old, or when the core halted.
 
+mod device;
+
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+pub use device::{Device, NoDevice};
 
 /// PCI vendor of the device: Red Hat, as QEMU's devices have.
 pub const VENDOR: u16 = 0x1af4;
@@ -279,5 +283,4 @@ fn copy(record: &[AtomicU64], sequence: u64) -> &[AtomicU64] {
 }
 
 #[cfg(test)]
-#[path = "pmu_tests.rs"]
 mod tests;
