@@ -31,8 +31,9 @@ use domain::Domain;
 
 /// Where libvirt's QEMU driver keeps the process numbers of its guests.
 const RUN: &str = "/run/libvirt/qemu";
-/// How often libvirt is asked which domains run.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often libvirt is asked which domains run: twice a period of 100 ms, so that a new one is known in the next. The `virt` crate
+/// has no lifecycle events.
+const LOOK: Duration = Duration::from_millis(50);
 /// How often a domain's description is read again.
 const DESCRIBE: Nanos = Nanos::from_secs(30);
 /// Domains in all.
