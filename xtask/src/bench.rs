@@ -1,9 +1,10 @@
 //! `cargo xtask bench`: runs the folders in bench/, each a claim with its baseline beside it.
 
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use serde::Deserialize;
+use ostler_lab::report::{BenchLine, render_benches};
 
 use crate::run;
 
@@ -17,24 +18,9 @@ pub struct Args {
     /// Print JSON lines only.
     #[arg(long)]
     pub json: bool,
-}
-
-/// What every bench prints, a line a case.
-#[derive(Deserialize)]
-#[allow(
-    dead_code,
-    reason = "reading every field is the check that it is there"
-)]
-struct Line {
-    bench: String,
-    case: String,
-    ours: f64,
-    baseline: f64,
-    ratio: f64,
-    unit: String,
-    runs: u32,
-    spread: f64,
-    rev: String,
+    /// Write a page to look at, too.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
 }
 
 /// The benches there are: folders of bench/ with a program.
@@ -73,16 +59,21 @@ pub fn bench(args: &Args) -> Result<()> {
         "--abbrev=12",
     ]))
     .map_or_else(|_| "unknown".to_owned(), |rev| rev.trim().to_owned());
+    let mut lines = Vec::new();
     for name in chosen {
         if !args.json {
             run::step(&format!("bench {name}"));
         }
-        run_one(name, args, &rev).with_context(|| format!("bench {name}"))?;
+        lines.extend(run_one(name, args, &rev).with_context(|| format!("bench {name}"))?);
+    }
+    if let Some(file) = &args.report {
+        std::fs::write(file, render_benches(&lines))
+            .with_context(|| format!("could not write the report to {}", file.display()))?;
     }
     Ok(())
 }
 
-fn run_one(name: &str, args: &Args, rev: &str) -> Result<()> {
+fn run_one(name: &str, args: &Args, rev: &str) -> Result<Vec<BenchLine>> {
     let mut cargo = run::cargo();
     cargo
         .args([
@@ -109,33 +100,32 @@ fn run_one(name: &str, args: &Args, rev: &str) -> Result<()> {
         }
         String::from_utf8(out.stdout)?
     };
-    let mut lines = 0;
+    let mut lines = Vec::new();
     for text in printed.lines() {
-        let line: Line = serde_json::from_str(text)
+        let line: BenchLine = serde_json::from_str(text)
             .with_context(|| format!("it printed a line that is no result: {text}"))?;
-        if !(line.ours.is_finite() && line.baseline.is_finite() && line.ratio.is_finite()) {
-            bail!("it printed a figure that is no number: {text}");
-        }
-        lines += 1;
         if args.json {
             println!("{text}");
         } else {
+            let ratio = line.ratio.map_or("-".to_owned(), |r| format!("{r:.3}"));
+            let spread = line
+                .spread
+                .map_or("-".to_owned(), |s| format!("{:.1} %", s * 100.0));
             println!(
-                "{:<40} ours {:>12.3} {unit}   baseline {:>12.3} {unit}   ratio {:>8.3}   ({} runs, spread {:.1} %)",
+                "{:<40} ours {:>12.3} {unit}   baseline {:>12.3} {unit}   ratio {ratio:>8}   ({} runs, spread {spread})",
                 format!("{}/{}", line.bench, line.case),
                 line.ours,
                 line.baseline,
-                line.ratio,
                 line.runs,
-                line.spread * 100.0,
                 unit = line.unit,
             );
         }
+        lines.push(line);
     }
-    if lines == 0 {
+    if lines.is_empty() {
         bail!("it printed no result");
     }
-    Ok(())
+    Ok(lines)
 }
 
 impl Args {
@@ -145,6 +135,7 @@ impl Args {
             names: Vec::new(),
             quick: true,
             json: true,
+            report: None,
         }
     }
 }

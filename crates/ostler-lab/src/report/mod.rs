@@ -14,6 +14,7 @@
 //! Depends on serde, and on the events for what a machine counts.
 
 mod bars;
+mod benches;
 mod curves;
 mod frame;
 mod headline;
@@ -28,6 +29,7 @@ mod timeline;
 #[cfg(test)]
 mod tests;
 
+pub use benches::{BenchLine, render_benches};
 pub use summary::{
     Clock, Cores, CurvePoint, Decision, Family, Figures, Host, Interval, PolicyLine, PolicySummary,
     RunSummary, Sample, Spread, Timeline,
@@ -46,6 +48,21 @@ pub fn render(run: &RunSummary) -> String {
 /// The whole page for a run of several loads: the loads one after the other, each with its own plots.
 pub fn render_all(runs: &[&RunSummary]) -> String {
     let scenario = runs.first().map_or("no loads", |run| run.scenario.as_str());
+    // The first load's ids are bare, so that links to a page of one load are simple.
+    let parts = runs.iter().enumerate().flat_map(|(at, run)| {
+        let prefix = if at == 0 {
+            String::new()
+        } else {
+            format!("load-{at}-")
+        };
+        [headline::header(run), main(run)].map(|part| part.prefix_ids(&prefix))
+    });
+    let body = el("body").children(parts).child(footer());
+    page(scenario, body)
+}
+
+/// A page that needs nothing else, with this body.
+fn page(title: &str, body: Node) -> String {
     let head = el("head").children([
         el("meta").attr("charset", "utf-8"),
         el("meta")
@@ -60,21 +77,10 @@ pub fn render_all(runs: &[&RunSummary]) -> String {
                 "content",
                 "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'",
             ),
-        el("title").text(format!("{scenario} \u{b7} ostler lab")),
+        el("title").text(format!("{title} \u{b7} ostler lab")),
         el("style").constant(STYLE),
     ]);
-    // The first load's ids are bare, so that links to a page of one load are simple.
-    let parts = runs.iter().enumerate().flat_map(|(at, run)| {
-        let prefix = if at == 0 {
-            String::new()
-        } else {
-            format!("load-{at}-")
-        };
-        [headline::header(run), main(run)].map(|part| part.prefix_ids(&prefix))
-    });
-    let body = el("body")
-        .children(parts)
-        .child(footer())
+    let body = body
         .child(
             el("div")
                 .attr("id", "tip")

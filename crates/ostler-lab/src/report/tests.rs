@@ -6,7 +6,7 @@ use super::*;
 use crate::events::MachineCounters;
 
 /// Follows tags like an XML parser that knows no entities but ours; says where it fails.
-fn well_formed(page: &str) -> Result<usize, String> {
+pub fn well_formed(page: &str) -> Result<usize, String> {
     let mut rest = page.strip_prefix("<!DOCTYPE html>\n").ok_or("no doctype")?;
     let mut open: Vec<&str> = Vec::new();
     let mut elements = 0;
