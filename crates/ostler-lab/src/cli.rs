@@ -15,6 +15,7 @@ use crate::machine::Time;
 use crate::program::Program;
 use crate::progress::Progress;
 use crate::report::Clock;
+use crate::run::RunResult;
 use crate::scenario::{FaultKind, Scenario};
 use crate::{packages, run, setup, up};
 
@@ -29,6 +30,8 @@ pub enum LabCommand {
     Up(World),
     /// Runs a scenario: every policy under every load, in interleaved rounds.
     Run(RunArgs),
+    /// Sums a run of before up again: of one that was cut off, what was measured until then.
+    Report(ReportArgs),
     /// A shell in the emulated host that is up; or, given a command or a script on standard input, what that prints.
     Shell {
         /// A command to run instead of an interactive shell.
@@ -86,12 +89,8 @@ impl World {
 pub struct RunArgs {
     #[command(flatten)]
     world: World,
-    /// Write one JSON line per policy to this file.
-    #[arg(long)]
-    json: Option<PathBuf>,
-    /// Write the report, one HTML file, here too.
-    #[arg(long)]
-    report: Option<PathBuf>,
+    #[command(flatten)]
+    out: Out,
     /// Only these policies; what the scenario expects of others is not asked then.
     #[arg(long, value_delimiter = ',')]
     policies: Vec<String>,
@@ -101,6 +100,26 @@ pub struct RunArgs {
     /// Seed of the load.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+}
+
+/// Which run is summed up.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// Its folder, as `ostler lab run` names it.
+    run: PathBuf,
+    #[command(flatten)]
+    out: Out,
+}
+
+/// Where results go.
+#[derive(Debug, Args)]
+pub struct Out {
+    /// Write one JSON line per policy to this file.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Write the report, one HTML file, here too.
+    #[arg(long)]
+    report: Option<PathBuf>,
 }
 
 /// Carries a verb out.
@@ -130,6 +149,16 @@ pub fn run(command: LabCommand) -> anyhow::Result<ExitCode> {
             );
         }
         LabCommand::Run(args) => return run_scenario(&lab, &args, progress),
+        LabCommand::Report(args) => {
+            let result = run::report(&args.run).with_context(|| {
+                format!(
+                    "{} can't be summed up; name the folder of a run, such as {}/0001-smoke",
+                    args.run.display(),
+                    lab.runs().display()
+                )
+            })?;
+            return show(&result, &args.out);
+        }
         LabCommand::Shell { command } => return shell(&lab, &command),
         LabCommand::Down => {
             let state = up::down(&lab)?;
@@ -254,13 +283,18 @@ fn run_scenario(lab: &LabDir, args: &RunArgs, progress: Progress) -> anyhow::Res
         }
         result => result?,
     };
+    show(&result, &args.out)
+}
+
+/// Shows what came of a run, and writes it where it is wanted.
+fn show(result: &RunResult, out: &Out) -> anyhow::Result<ExitCode> {
     let lines: Vec<_> = result.summaries.iter().flat_map(Summary::lines).collect();
-    if let Some(path) = &args.json {
+    if let Some(path) = &out.json {
         make_folder_of(path)?;
         run::write_lines(path, &lines)?;
     }
     let mut report = &result.report;
-    if let Some(path) = &args.report {
+    if let Some(path) = &out.report {
         make_folder_of(path)?;
         std::fs::copy(report, path)
             .with_context(|| format!("could not write the report to {}", path.display()))?;

@@ -19,6 +19,8 @@ use crate::report;
 use crate::share;
 use crate::vm::{Boot, Life, Vm};
 
+/// All that a report needs of a run.
+const EVENTS: &str = "events.jsonl";
 /// A run may take this many times what its steps add up to, plus [`SLACK`]; beyond that it hangs.
 const PATIENCE: f64 = 3.0;
 /// The same on machine time, whose seconds take as long as the cores' instructions do: six busy cores on two real ones need
@@ -55,7 +57,7 @@ pub fn run(
     progress: Progress,
 ) -> Result<RunResult> {
     let folder = new_folder(lab, &program.scenario.name)?;
-    let events_path = folder.join("events.jsonl");
+    let events_path = folder.join(EVENTS);
     let mut log = EventLog::create(&events_path)?;
     log.add(&Stamped {
         t_ms: 0,
@@ -115,12 +117,7 @@ pub fn run(
     share::unpack_results(&folder)?;
     let _ = std::fs::remove_file(folder.join(files::INPUT)); // made anew for every run
     log.finish()?;
-    let summaries = gather::summaries(program, &read_events(&events_path)?);
-    let lines: Vec<_> = summaries.iter().flat_map(Summary::lines).collect();
-    write_lines(&folder.join("summary.jsonl"), &lines)?;
-    let report = folder.join("report.html");
-    let runs: Vec<_> = summaries.iter().map(|summary| &summary.run).collect();
-    std::fs::write(&report, report::render_all(&runs)).on("write", &report)?;
+    let (summaries, report) = sum_up(&folder, program)?;
     step.done("");
     let asked = program.scenario.faults.len();
     if faults.0 + faults.1 != asked {
@@ -139,6 +136,41 @@ pub fn run(
         report,
         faults: (asked > 0).then_some(faults),
         problems,
+    })
+}
+
+/// Sums up what is in a run's folder, and writes its lines and its report there: what was measured of a run that was cut off,
+/// too. Returns the summaries and where the report is.
+fn sum_up(folder: &Path, program: &Program) -> Result<(Vec<Summary>, PathBuf)> {
+    let summaries = gather::summaries(program, &read_events(&folder.join(EVENTS))?);
+    let lines: Vec<_> = summaries.iter().flat_map(Summary::lines).collect();
+    write_lines(&folder.join("summary.jsonl"), &lines)?;
+    let report = folder.join("report.html");
+    let runs: Vec<_> = summaries.iter().map(|summary| &summary.run).collect();
+    std::fs::write(&report, report::render_all(&runs)).on("write", &report)?;
+    Ok((summaries, report))
+}
+
+/// Sums a run of before up again, from its folder alone. Faults aren't judged anew.
+pub fn report(folder: &Path) -> Result<RunResult> {
+    let path = folder.join("program.json");
+    let text = std::fs::read_to_string(&path).on("read", &path)?;
+    let program: Program = serde_json::from_str(&text).map_err(|error| LabError::Format {
+        doing: format!("read {}", path.display()),
+        why: error.to_string(),
+    })?;
+    let (summaries, report) = sum_up(folder, &program)?;
+    let unmet = gather::unmet(&program.scenario.expectations, &summaries);
+    Ok(RunResult {
+        folder: folder.to_owned(),
+        events: folder.join(EVENTS),
+        summaries,
+        report,
+        faults: None,
+        problems: unmet
+            .into_iter()
+            .map(|unmet| format!("not as expected: {unmet}"))
+            .collect(),
     })
 }
 
@@ -382,5 +414,31 @@ mod tests {
                 .expect("a folder")
                 .ends_with("runs/0002-b")
         );
+    }
+
+    #[test]
+    fn a_run_that_was_cut_off_is_summed_up_as_far_as_it_came() {
+        use crate::gather::tests::{cell, program};
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let program = program();
+        let text = serde_json::to_string(&program).expect("JSON");
+        std::fs::write(dir.path().join("program.json"), text).expect("a program");
+        let mut events = cell(0, "vanilla", [500.0, 900.0], &[]);
+        let mut cut = cell(1, "ours", [500.0, 900.0], &[]);
+        cut.pop();
+        events.extend(cut);
+        write_lines(&dir.path().join(EVENTS), &events).expect("events");
+        let result = report(dir.path()).expect("a report");
+        let lines: Vec<_> = result.summaries.iter().flat_map(Summary::lines).collect();
+        let rates: Vec<_> = lines.iter().map(|l| l.line.max_rate_under_slo).collect();
+        assert_eq!(rates, [Some(200.0), None], "the second wasn't over");
+        let page = std::fs::read_to_string(&result.report).expect("a page");
+        assert!(page.contains("vanilla"));
+        let kept = std::fs::read_to_string(dir.path().join("summary.jsonl")).expect("lines");
+        assert_eq!(kept.lines().count(), 2);
+
+        std::fs::write(dir.path().join("program.json"), "{").expect("damage");
+        let refused = report(dir.path()).expect_err("it is damaged").to_string();
+        assert!(refused.contains("program.json"), "{refused}");
     }
 }

@@ -390,4 +390,4 @@ fn curve(rounds: &[&Seen<'_>]) -> Vec<CurvePoint> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

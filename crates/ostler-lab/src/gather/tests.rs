@@ -6,7 +6,7 @@ use super::*;
 use crate::events::GuestCounters;
 use crate::scenario::Scenario;
 
-fn program() -> Program {
+pub fn program() -> Program {
     let text = "name = \"t\"\nsummary = \"\"\nrounds = 3\n[host]\ncores = 4\nmemory = \"2G\"\nunder_test = \"0-2\"\nclient = \"3\"\npnic_queues = 1\n\
         [[guest]]\nname = \"lc\"\nclass = \"latency-critical\"\nvcpus = 1\nmemory = \"256M\"\nworkload = \"memcached\"\nslo_p95 = \"1ms\"\n\
         [[guest]]\nname = \"be\"\nclass = \"best-effort\"\nvcpus = 1\nmemory = \"256M\"\nworkload = \"spin\"\n\
@@ -34,7 +34,7 @@ const UNIX_MS: u64 = 1_000_000;
 const UPTIME_MS: u64 = 50_000;
 
 /// A cell with two steps of one window each.
-fn cell(index: u32, policy: &str, p95s: [f64; 2], problems: &[&str]) -> Vec<Stamped> {
+pub fn cell(index: u32, policy: &str, p95s: [f64; 2], problems: &[&str]) -> Vec<Stamped> {
     let cell = Cell {
         index,
         round: index,
