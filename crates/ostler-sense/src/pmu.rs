@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ostler_abi::pmu::{CoreCounts, Device, NoDevice, PmuError};
+use ostler_abi::pmu::{Counts, Device, NoDevice, PmuError};
 use ostler_model::{Accesses, CpuId, CpuPmu, CpuSet, Nanos};
 
 /// The counters, and what they were when they were last looked at.
@@ -10,7 +10,7 @@ use ostler_model::{Accesses, CpuId, CpuPmu, CpuSet, Nanos};
 pub(crate) struct Pmu {
     device: Device,
     /// Per core.
-    last: Vec<Option<CoreCounts>>,
+    last: Vec<Option<Counts>>,
 }
 
 impl Pmu {
@@ -38,10 +38,10 @@ impl Pmu {
 }
 
 fn advance(
-    last: &mut [Option<CoreCounts>],
+    last: &mut [Option<Counts>],
     online: &CpuSet,
-    read: impl Fn(usize) -> Result<CoreCounts, PmuError>,
-    view: impl Fn(CpuId, &CoreCounts) -> CpuPmu,
+    read: impl Fn(usize) -> Result<Counts, PmuError>,
+    view: impl Fn(CpuId, &Counts) -> CpuPmu,
 ) -> Vec<CpuPmu> {
     let mut views = Vec::with_capacity(last.len());
     for (core, last) in last.iter_mut().enumerate() {
@@ -58,7 +58,7 @@ fn advance(
     views
 }
 
-fn view(cpu: CpuId, counts: &CoreCounts, caches: bool, nodes: usize) -> CpuPmu {
+fn view(cpu: CpuId, counts: &Counts, caches: bool, nodes: usize) -> CpuPmu {
     let [l1, l2, l3, peer, local, remote, pool] = std::array::from_fn(|level| counts.at(level));
     CpuPmu {
         cpu,

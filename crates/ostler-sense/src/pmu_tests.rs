@@ -4,14 +4,14 @@ use ostler_abi::pmu::{KINDS, LEVELS};
 
 use super::*;
 
-fn counts(of: u64) -> CoreCounts {
+fn counts(of: u64) -> Counts {
     let mut served = [[0; LEVELS]; KINDS];
     for (kind, row) in served.iter_mut().enumerate() {
         for (level, count) in row.iter_mut().enumerate() {
             *count = of * (1 + kind as u64) * (1 + level as u64);
         }
     }
-    CoreCounts {
+    Counts {
         time_ns: 10 * of,
         halted_ns: 4 * of,
         instructions: 6 * of,
@@ -21,7 +21,7 @@ fn counts(of: u64) -> CoreCounts {
         snoops_received: 5 * of,
         served,
         node_bytes: std::array::from_fn(|node| 64 * of * node as u64),
-        ..CoreCounts::default()
+        ..Counts::default()
     }
 }
 

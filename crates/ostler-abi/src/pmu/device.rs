@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-use super::{BYTES, CoreCounts, DEVICE, Header, PmuError, RESOURCE, VENDOR, header, read};
+use super::{BYTES, Counts, DEVICE, Header, PmuError, RESOURCE, VENDOR, header, read, read_vcpus};
 
 /// Why a device that may have counters can't be read.
 #[derive(Debug, thiserror::Error)]
@@ -80,8 +80,13 @@ impl Device {
     }
 
     /// What a core did so far.
-    pub fn read(&self, core: usize) -> Result<CoreCounts, PmuError> {
+    pub fn read(&self, core: usize) -> Result<Counts, PmuError> {
         read(self.pages.words(), core)
+    }
+
+    /// What vCPUs of guests did so far, by the physical address of each one's VMCB.
+    pub fn read_vcpus(&self) -> Result<Vec<(u64, Counts)>, PmuError> {
+        read_vcpus(self.pages.words())
     }
 }
 

@@ -86,10 +86,10 @@ fn a_machines_counters_are_read_live() {
             caches: true
         }
     );
-    assert_eq!(found.read(1), Ok(CoreCounts::default()));
-    let counts = CoreCounts {
+    assert_eq!(found.read(1), Ok(Counts::default()));
+    let counts = Counts {
         instructions: 7,
-        ..CoreCounts::default()
+        ..Counts::default()
     };
     write(&tree.pages, 1, &counts);
     tree.show();
@@ -110,7 +110,7 @@ fn what_cant_be_read_is_told_with_the_reason() {
     tree.show();
     let error = explain(&tree.find().unwrap_err());
     assert!(
-        error.contains(COUNTERS) && error.contains("version 2"),
+        error.contains(COUNTERS) && error.contains("version 3"),
         "{error}"
     );
     let cut = Tree::machine(true);

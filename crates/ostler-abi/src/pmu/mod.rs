@@ -6,20 +6,24 @@
 //!
 //! ## Layout
 //!
-//! Everything is a little-endian 64-bit word. First comes a header of [`HEADER_WORDS`] words (see [`Header`]), then a record of
-//! [`RECORD_WORDS`] words for each core:
+//! Everything is a little-endian 64-bit word. First comes a header of [`HEADER_WORDS`] words (see [`Header`]), then [`CORES_MAX`] records
+//! of [`RECORD_WORDS`] words, one for each core, then [`VCPUS_MAX`] such records of what cores did as vCPUs of guests:
 //!
 //! | word | what |
 //! |---|---|
 //! | 0 | sequence: how often the record was written |
-//! | 8 + [`COUNTS_WORDS`] x (sequence mod 2) and on | the counts, in the order of [`CoreCounts`]'s fields |
+//! | 8 + 60 x (sequence mod 2) | whose record it is: for a vCPU, the physical address of its VMCB; 0 where the record is nobody's |
+//! | and on | the counts, in the order of [`Counts`]'s fields |
 //!
 //! The sequence is a latch: a writer fills the copy that nobody reads and then adds one. A reader is never kept waiting by a
 //! writer, however long the real machine stops that one in the midst of a copy; it looks again only if a whole new copy was
 //! written while it read. After Linux's `seqcount_latch` (include/linux/seqlock.h).
 //!
-//! Counts only grow. Each record is true at one moment of its core's clock, `time_ns`, which is at most a quantum (10 us)
-//! old, or when the core halted.
+//! Counts only grow. A core's record is true at one moment of its clock, `time_ns`, which is at most a quantum (10 us)
+//! old, or when the core halted. A vCPU's is true when a core last left it, or at that core's last quantum; its `time_ns` is the time
+//! that it has executed. The VMCB is where AMD's processors keep a vCPU's state (APM volume 2, 15.5); the hypervisor made it, and
+//! knows whose it is. A record whose vCPU hasn't run for longest is given to another when there is none left; its counts begin
+//! at 0 again then.
 
 mod device;
 
@@ -37,7 +41,7 @@ pub const RESOURCE: u32 = 2;
 /// The header's first word: what the pages are.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"ostlrPMU");
 /// The layout told here.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 /// Words of the header.
 pub const HEADER_WORDS: usize = 64;
 /// Words of a core's record.
@@ -48,8 +52,10 @@ pub const COUNTS_WORDS: usize = 58;
 pub const CORES_MAX: usize = 64;
 /// Memory nodes that are told apart; what goes to others isn't counted by node.
 pub const NODES_MAX: usize = 16;
+/// vCPUs that have records at the same time.
+pub const VCPUS_MAX: usize = 128;
 /// Size of the pages, bytes: a power of two, as a PCI resource's must be.
-pub const BYTES: usize = 128 << 10;
+pub const BYTES: usize = 256 << 10;
 
 /// Kinds of access: fetch of instructions, load, store, atomic.
 pub const KINDS: usize = 4;
@@ -57,12 +63,15 @@ pub const KINDS: usize = 4;
 pub const LEVELS: usize = 8;
 
 const FIRST_COPY: usize = 8;
+/// Words of a copy: whose it is, the counts, and one to spare.
+const COPY_WORDS: usize = 60;
 /// A copy that changes so often while it is read isn't one of a machine that works.
 const TRIES: usize = 1000;
 
 const _: () = assert!(BYTES.is_power_of_two());
-const _: () = assert!((HEADER_WORDS + CORES_MAX * RECORD_WORDS) * 8 <= BYTES);
-const _: () = assert!(FIRST_COPY + 2 * COUNTS_WORDS <= RECORD_WORDS);
+const _: () = assert!((HEADER_WORDS + (CORES_MAX + VCPUS_MAX) * RECORD_WORDS) * 8 <= BYTES);
+const _: () = assert!(FIRST_COPY + 2 * COPY_WORDS <= RECORD_WORDS);
+const _: () = assert!(1 + COUNTS_WORDS <= COPY_WORDS);
 const _: () = assert!(10 + KINDS * LEVELS + NODES_MAX == COUNTS_WORDS);
 
 /// What the pages hold. Words 1 to 4 of the header, in this order; word 0, [`MAGIC`], is written last.
@@ -76,10 +85,10 @@ pub struct Header {
     pub caches: bool,
 }
 
-/// What a core did since the machine began.
+/// What a core, or a vCPU, did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CoreCounts {
-    /// The core's own clock when all of this was true, ns.
+pub struct Counts {
+    /// The core's own clock when all of this was true, ns; of a vCPU, the time that it has executed.
     pub time_ns: u64,
     /// Of it, halted.
     pub halted_ns: u64,
@@ -132,7 +141,7 @@ pub enum PmuError {
     NoCore(usize),
 }
 
-impl CoreCounts {
+impl Counts {
     fn words(&self) -> [u64; COUNTS_WORDS] {
         let mut words = [0; COUNTS_WORDS];
         let first = [
@@ -157,8 +166,8 @@ impl CoreCounts {
         words
     }
 
-    fn of(words: &[u64; COUNTS_WORDS]) -> CoreCounts {
-        let mut counts = CoreCounts {
+    fn of(words: &[u64; COUNTS_WORDS]) -> Counts {
+        let mut counts = Counts {
             time_ns: words[0],
             halted_ns: words[1],
             instructions: words[2],
@@ -169,7 +178,7 @@ impl CoreCounts {
             back_invalidations: words[7],
             back_invalidated: words[8],
             unplaced: words[9],
-            ..CoreCounts::default()
+            ..Counts::default()
         };
         let rest = counts
             .served
@@ -182,11 +191,17 @@ impl CoreCounts {
         counts
     }
 
+    /// Adds what was done later, or elsewhere.
+    pub fn add(&mut self, more: &Counts) {
+        let (mine, more) = (self.words(), more.words());
+        *self = Counts::of(&std::array::from_fn(|at| mine[at].wrapping_add(more[at])));
+    }
+
     /// What was done since an earlier reading.
     #[must_use]
-    pub fn since(&self, earlier: &CoreCounts) -> CoreCounts {
+    pub fn since(&self, earlier: &Counts) -> Counts {
         let (now, then) = (self.words(), earlier.words());
-        CoreCounts::of(&std::array::from_fn(|at| now[at].saturating_sub(then[at])))
+        Counts::of(&std::array::from_fn(|at| now[at].saturating_sub(then[at])))
     }
 
     /// Accesses in all.
@@ -223,15 +238,49 @@ pub fn begin(pages: &[AtomicU64], header: Header) {
 ///
 /// # Panics
 /// When there is no such record.
-pub fn write(pages: &[AtomicU64], core: usize, counts: &CoreCounts) {
-    let record = &pages[HEADER_WORDS + core * RECORD_WORDS..][..RECORD_WORDS];
+pub fn write(pages: &[AtomicU64], core: usize, counts: &Counts) {
+    assert!(core < CORES_MAX, "no such record");
+    put(record(pages, core), 0, counts);
+}
+
+/// A vCPU's record is written; `vmcb` says whose it is. By one thread at a time for each record.
+///
+/// # Panics
+/// When there is no such record.
+pub fn write_vcpu(pages: &[AtomicU64], slot: usize, vmcb: u64, counts: &Counts) {
+    assert!(slot < VCPUS_MAX, "no such record");
+    put(record(pages, CORES_MAX + slot), vmcb, counts);
+}
+
+fn record(pages: &[AtomicU64], index: usize) -> &[AtomicU64] {
+    &pages[HEADER_WORDS + index * RECORD_WORDS..][..RECORD_WORDS]
+}
+
+fn put(record: &[AtomicU64], whose: u64, counts: &Counts) {
     let next = record[0].load(Ordering::Relaxed).wrapping_add(1);
     // Whoever sees a word of this copy sees that the one before it was done, too, and so that it read an old one.
     fence(Ordering::Release);
-    for (place, word) in copy(record, next).iter().zip(counts.words()) {
+    let place = copy(record, next);
+    place[0].store(whose, Ordering::Relaxed);
+    for (place, word) in place[1..].iter().zip(counts.words()) {
         place.store(word, Ordering::Relaxed);
     }
     record[0].store(next, Ordering::Release);
+}
+
+/// What a record holds, and whose it is; `None` if it never stood still.
+fn get(record: &[AtomicU64]) -> Option<(u64, Counts)> {
+    for _ in 0..TRIES {
+        let before = record[0].load(Ordering::Acquire);
+        let place = copy(record, before);
+        let whose = place[0].load(Ordering::Relaxed);
+        let words = std::array::from_fn(|at| place[1 + at].load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        if record[0].load(Ordering::Relaxed) == before {
+            return Some((whose, Counts::of(&words)));
+        }
+    }
+    None
 }
 
 /// What the pages hold.
@@ -243,7 +292,7 @@ pub fn header(pages: &[AtomicU64]) -> Result<Header, PmuError> {
     if word(1) != VERSION {
         return Err(PmuError::Version(word(1)));
     }
-    let fits = (pages.len().saturating_sub(HEADER_WORDS)) / RECORD_WORDS;
+    let fits = pages.len().saturating_sub(HEADER_WORDS) / RECORD_WORDS;
     match usize::try_from(word(2)) {
         Ok(cores) if cores <= fits.min(CORES_MAX) => Ok(Header {
             cores,
@@ -258,28 +307,28 @@ pub fn header(pages: &[AtomicU64]) -> Result<Header, PmuError> {
 }
 
 /// What a core did so far.
-pub fn read(pages: &[AtomicU64], core: usize) -> Result<CoreCounts, PmuError> {
+pub fn read(pages: &[AtomicU64], core: usize) -> Result<Counts, PmuError> {
     if core >= header(pages)?.cores {
         return Err(PmuError::NoCore(core));
     }
-    let record = &pages[HEADER_WORDS + core * RECORD_WORDS..][..RECORD_WORDS];
-    for _ in 0..TRIES {
-        let before = record[0].load(Ordering::Acquire);
-        let place = copy(record, before);
-        let words = std::array::from_fn(|at| place[at].load(Ordering::Relaxed));
-        fence(Ordering::Acquire);
-        if record[0].load(Ordering::Relaxed) == before {
-            return Ok(CoreCounts::of(&words));
-        }
-    }
-    Err(PmuError::Restless(core))
+    let found = get(record(pages, core)).ok_or(PmuError::Restless(core))?;
+    Ok(found.1)
+}
+
+/// What vCPUs did so far, by the physical address of each one's VMCB.
+pub fn read_vcpus(pages: &[AtomicU64]) -> Result<Vec<(u64, Counts)>, PmuError> {
+    header(pages)?;
+    let there = pages.len().saturating_sub(HEADER_WORDS) / RECORD_WORDS;
+    let records = CORES_MAX..there.min(CORES_MAX + VCPUS_MAX);
+    // One that is written without a pause isn't told of this time.
+    let found = records.filter_map(|index| get(record(pages, index)));
+    Ok(found.filter(|(vmcb, _)| *vmcb != 0).collect())
 }
 
 /// The copy that is good when the sequence is `sequence`.
 fn copy(record: &[AtomicU64], sequence: u64) -> &[AtomicU64] {
     let second = usize::from(sequence % 2 == 1);
-    let at = FIRST_COPY + second * COUNTS_WORDS;
-    &record[at..][..COUNTS_WORDS]
+    &record[FIRST_COPY + second * COPY_WORDS..][..COPY_WORDS]
 }
 
 #[cfg(test)]

@@ -14,9 +14,9 @@ const HEADER: Header = Header {
     caches: true,
 };
 
-fn counts() -> impl Strategy<Value = CoreCounts> {
+fn counts() -> impl Strategy<Value = Counts> {
     prop::collection::vec(any::<u64>(), COUNTS_WORDS)
-        .prop_map(|words| CoreCounts::of(&words.try_into().expect("as many as there are")))
+        .prop_map(|words| Counts::of(&words.try_into().expect("as many as there are")))
 }
 
 proptest! {
@@ -24,7 +24,7 @@ proptest! {
     fn what_is_written_is_read(all in prop::collection::vec((0..3_usize, counts()), 1..20)) {
         let pages = pages();
         begin(&pages, HEADER);
-        let mut last = [CoreCounts::default(); 3];
+        let mut last = [Counts::default(); 3];
         for (core, counts) in all {
             write(&pages, core, &counts);
             last[core] = counts;
@@ -51,7 +51,7 @@ fn a_reader_never_sees_half_a_record() {
     let pages = pages();
     begin(&pages, HEADER);
     let done = AtomicBool::new(false);
-    let uniform = |value: u64| CoreCounts::of(&[value; COUNTS_WORDS]);
+    let uniform = |value: u64| Counts::of(&[value; COUNTS_WORDS]);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for value in 1..=200_000 {
@@ -83,14 +83,14 @@ fn a_reader_never_sees_half_a_record() {
 fn a_stopped_writer_leaves_the_last_record() {
     let pages = pages();
     begin(&pages, HEADER);
-    let counts = CoreCounts {
+    let counts = Counts {
         time_ns: 7,
         instructions: 8,
-        ..CoreCounts::default()
+        ..Counts::default()
     };
     write(&pages, 2, &counts);
     let record = &pages[HEADER_WORDS + 2 * RECORD_WORDS..][..RECORD_WORDS];
-    for word in &copy(record, 2)[..COUNTS_WORDS / 2] {
+    for word in &copy(record, 2)[..COPY_WORDS / 2] {
         word.store(99, Ordering::Relaxed);
     }
     assert_eq!(read(&pages, 2), Ok(counts));
@@ -104,8 +104,8 @@ fn what_isnt_a_machines_counters_is_named() {
     begin(&pages, HEADER);
     assert_eq!(header(&pages), Ok(HEADER));
     assert_eq!(read(&pages, 3), Err(PmuError::NoCore(3)));
-    pages[1].store(2, Ordering::Relaxed);
-    assert_eq!(header(&pages), Err(PmuError::Version(2)));
+    pages[1].store(1, Ordering::Relaxed);
+    assert_eq!(header(&pages), Err(PmuError::Version(1)));
     pages[1].store(VERSION, Ordering::Relaxed);
     pages[2].store(65, Ordering::Relaxed);
     assert!(matches!(
@@ -120,12 +120,40 @@ fn what_isnt_a_machines_counters_is_named() {
 
 #[test]
 fn a_difference_counts_what_was_done_between() {
-    let then = CoreCounts::of(&std::array::from_fn(|at| at as u64));
-    let now = CoreCounts::of(&std::array::from_fn(|at| 3 * at as u64));
+    let then = Counts::of(&std::array::from_fn(|at| at as u64));
+    let now = Counts::of(&std::array::from_fn(|at| 3 * at as u64));
     assert_eq!(
         now.since(&then),
-        CoreCounts::of(&std::array::from_fn(|at| 2 * at as u64))
+        Counts::of(&std::array::from_fn(|at| 2 * at as u64))
     );
     assert_eq!(now.accesses(), (10..42).map(|at| 3 * at).sum::<u64>());
     assert_eq!(now.at(0), 3 * (10 + 18 + 26 + 34));
+}
+
+#[test]
+fn vcpus_are_told_by_whose_they_are() {
+    let pages = pages();
+    begin(&pages, HEADER);
+    assert_eq!(read_vcpus(&pages), Ok(Vec::new()));
+    let counts = |instructions| Counts {
+        instructions,
+        ..Counts::default()
+    };
+    write_vcpu(&pages, 0, 0x7000, &counts(1));
+    write_vcpu(&pages, VCPUS_MAX - 1, 0x9000, &counts(2));
+    write(&pages, 0, &counts(3));
+    let expected = vec![(0x7000, counts(1)), (0x9000, counts(2))];
+    assert_eq!(read_vcpus(&pages), Ok(expected));
+    // Given to another.
+    write_vcpu(&pages, 0, 0x8000, &counts(0));
+    assert_eq!(read_vcpus(&pages).map(|all| all[0].0), Ok(0x8000));
+    assert_eq!(
+        read(&pages, 0),
+        Ok(counts(3)),
+        "cores have places of their own"
+    );
+    assert_eq!(
+        read_vcpus(&pages[..HEADER_WORDS + 4 * RECORD_WORDS]),
+        Ok(Vec::new())
+    );
 }

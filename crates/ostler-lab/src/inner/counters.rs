@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use ostler_abi::pmu::{CoreCounts, Device};
+use ostler_abi::pmu::{self, Device};
 use ostler_model::{CpuId, CpuSet};
 
 use super::guests::RunningGuest;
@@ -33,7 +33,7 @@ struct Machine {
     caches: bool,
     nodes: usize,
     /// Of cores under test.
-    cores: BTreeMap<CpuId, CoreCounts>,
+    cores: BTreeMap<CpuId, pmu::Counts>,
 }
 
 impl Machine {
@@ -330,14 +330,14 @@ mod tests {
 
     #[test]
     fn cores_under_test_are_added_up() {
-        let core = |n: u64| CoreCounts {
+        let core = |n: u64| pmu::Counts {
             time_ns: n * 1_000_000_000,
             halted_ns: n * 250_000_000,
             instructions: n,
             stall_ps: n * 1_000_000_000_000,
             served: [[n; 8]; 4],
             node_bytes: [n * 64; 16],
-            ..CoreCounts::default()
+            ..pmu::Counts::default()
         };
         let machine = |cores: &[(u32, u64)]| Machine {
             caches: true,

@@ -221,6 +221,10 @@ unsafe extern "C" fn executed(core: c_uint, word: *mut c_void) {
         return;
     };
     let core = number(core);
+    if let (Some(pmu), Some(cpu)) = (&machine.emulator.pmu, machine.emulator.cpu(core)) {
+        // SAFETY: this is the core's own thread.
+        unsafe { pmu.executes(core, cpu.0, accesses, || machine.local(core)) };
+    }
     let block = Block::of(word.addr() as u64);
     let meter = &accesses.meters[core];
     let mut ps = block.instructions * accesses.instruction_ps;

@@ -89,9 +89,8 @@ fn interrupt(symbols: &Symbols, offsets: &Offsets) -> Result<Change, Refusal> {
     let [offset] = places[..] else {
         return Err(wrong);
     };
-    // The helper is given the architectural part of the core's structure, which follows the common one at the next multiple
-    // of 16 after the flag that we know: so the same word must come out.
-    let environment = (offsets.leave + 2).next_multiple_of(16);
+    // The helper is given the architectural part of the core's structure: so the same word must come out.
+    let environment = offsets.environment();
     let word = code::or_displacement(&text[offset..]).and_then(|displacement| {
         let at = i64::try_from(environment).ok()? + i64::from(displacement);
         usize::try_from(at).ok()

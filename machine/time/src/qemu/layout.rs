@@ -71,6 +71,14 @@ impl Offsets {
     }
 }
 
+impl Offsets {
+    /// Where the architectural part of a core's structure begins: after the common one, which ends with the flag that is looked
+    /// at by each block, at the next multiple of 16.
+    pub fn environment(&self) -> usize {
+        (self.leave + 2).next_multiple_of(16)
+    }
+}
+
 /// Functions that take the places of QEMU's.
 #[derive(Clone, Copy, Debug)]
 pub struct Hooks {

@@ -14,6 +14,7 @@ mod pmu;
 mod stale;
 mod symbols;
 mod tlb;
+mod vcpus;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::path::Path;
@@ -171,7 +172,11 @@ unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal>
     let pmu = match &options.pmu {
         Some(file) if own => {
             let memory = accesses.as_ref().map(|accesses| &accesses.system);
-            Some(Pmu::open(file, cores, memory)?)
+            let place = memory.and_then(|_| vcpus::Place::read(&symbols, &offsets));
+            if memory.is_some() && place.is_none() {
+                say("the code of VMRUN isn't as expected, so guests' vCPUs aren't counted apart");
+            }
+            Some(Pmu::open(file, cores, memory, place)?)
         }
         _ => None,
     };

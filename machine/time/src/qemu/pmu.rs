@@ -10,11 +10,13 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 
-use ostler_abi::pmu::{self, BYTES, CORES_MAX, CoreCounts, Header, NODES_MAX};
+use ostler_abi::pmu::{self, BYTES, CORES_MAX, Header, NODES_MAX};
 
 use ostler_machine_memory::{Counts, System};
 
 use super::accesses::Accesses;
+use super::symbols::Opaque;
+use super::vcpus::{Place, Vcpus};
 use crate::machine::SoFar;
 use crate::refusal::Refusal;
 
@@ -24,12 +26,19 @@ pub struct Pmu {
     pages: &'static [AtomicU64],
     /// What each core's thread reads the model's counts into: nothing is allocated each quantum.
     counts: Box<[Mutex<Counts>]>,
+    /// With caches: whose vCPUs cores are.
+    vcpus: Option<(Place, Vcpus)>,
 }
 
 impl Pmu {
-    /// Makes the file what the layout says, for so many cores and, with caches, the nodes of their memory. What is in the
-    /// file is lost.
-    pub fn open(file: &Path, cores: usize, memory: Option<&System>) -> Result<Pmu, Refusal> {
+    /// Makes the file what the layout says, for so many cores and, with caches, the nodes of their memory; `place` is where it
+    /// is seen whose vCPU a core is. What is in the file is lost.
+    pub fn open(
+        file: &Path,
+        cores: usize,
+        memory: Option<&System>,
+        place: Option<Place>,
+    ) -> Result<Pmu, Refusal> {
         let refuse = |problem: String| Refusal::Pmu {
             file: file.display().to_string(),
             problem,
@@ -74,36 +83,74 @@ impl Pmu {
         };
         pmu::begin(pages, header);
         let counts = (0..cores).map(|_| Mutex::default()).collect();
-        Ok(Pmu { pages, counts })
+        Ok(Pmu {
+            pages,
+            counts,
+            vcpus: place.map(|place| (place, Vcpus::new(cores))),
+        })
     }
 
     /// Shows what a core has done so far. By its own thread.
     pub fn show(&self, core: usize, so_far: SoFar, accesses: Option<&Accesses>) {
-        let mut counts = CoreCounts {
+        let mut counts = pmu::Counts {
             time_ns: so_far.time_ns.unsigned_abs(),
             halted_ns: so_far.halted_ns.unsigned_abs(),
             instructions: so_far.executed,
-            ..CoreCounts::default()
+            ..pmu::Counts::default()
         };
         if let Some(accesses) = accesses {
-            counts.instructions = accesses.instructions(core);
-            counts.unplaced = accesses.unplaced(core);
-            let mut seen = self.counts[core]
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            accesses.system.recount(core, &mut seen);
-            counts.stall_ps = seen.stall_ps;
-            counts.queued_ps = seen.queued_ps;
-            counts.snoops_sent = seen.snoops_sent;
-            counts.snoops_received = seen.snoops_received;
-            counts.back_invalidations = seen.back_invalidations;
-            counts.back_invalidated = seen.back_invalidated;
-            counts.served = seen.served;
-            for (bytes, seen) in counts.node_bytes.iter_mut().zip(&seen.node_bytes) {
-                *bytes = *seen;
-            }
+            self.count(core, accesses, &mut counts);
         }
         pmu::write(self.pages, core, &counts);
+        if let Some((_, vcpus)) = &self.vcpus {
+            vcpus.show(self.pages, core, counts);
+        }
+    }
+
+    /// A core is about to execute a block, at `now_ns` of its own time: as the host, or as a guest's vCPU. By its own thread.
+    ///
+    /// # Safety
+    /// `cpu` is that core.
+    #[inline]
+    pub unsafe fn executes(
+        &self,
+        core: usize,
+        cpu: Opaque,
+        accesses: &Accesses,
+        now_ns: impl FnOnce() -> i64,
+    ) {
+        if let Some((place, vcpus)) = &self.vcpus {
+            // SAFETY: the caller's.
+            let vmcb = unsafe { place.vmcb(cpu) };
+            if vcpus.changed(core, vmcb) {
+                let mut counts = pmu::Counts {
+                    time_ns: now_ns().unsigned_abs(),
+                    ..pmu::Counts::default()
+                };
+                self.count(core, accesses, &mut counts);
+                vcpus.become_vcpu(self.pages, core, vmcb, counts);
+            }
+        }
+    }
+
+    /// Adds what the model of accesses knows of a core.
+    fn count(&self, core: usize, accesses: &Accesses, counts: &mut pmu::Counts) {
+        counts.instructions = accesses.instructions(core);
+        counts.unplaced = accesses.unplaced(core);
+        let mut seen = self.counts[core]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        accesses.system.recount(core, &mut seen);
+        counts.stall_ps = seen.stall_ps;
+        counts.queued_ps = seen.queued_ps;
+        counts.snoops_sent = seen.snoops_sent;
+        counts.snoops_received = seen.snoops_received;
+        counts.back_invalidations = seen.back_invalidations;
+        counts.back_invalidated = seen.back_invalidated;
+        counts.served = seen.served;
+        for (bytes, seen) in counts.node_bytes.iter_mut().zip(&seen.node_bytes) {
+            *bytes = *seen;
+        }
     }
 }
 
@@ -118,7 +165,7 @@ mod tests {
         std::fs::create_dir_all(&folder).expect("a folder");
         let file = folder.join("pmu");
         std::fs::write(&file, vec![7; 2 * BYTES]).expect("what was there before");
-        let shown = Pmu::open(&file, 2, None).expect("it can be mapped");
+        let shown = Pmu::open(&file, 2, None, None).expect("it can be mapped");
         let so_far = SoFar {
             time_ns: 1_000,
             halted_ns: 400,
@@ -135,20 +182,20 @@ mod tests {
             .collect();
         let header = pmu::header(&pages).expect("a header");
         assert_eq!((header.cores, header.nodes, header.caches), (2, 0, false));
-        let expected = CoreCounts {
+        let expected = pmu::Counts {
             time_ns: 1_000,
             halted_ns: 400,
             instructions: 600,
-            ..CoreCounts::default()
+            ..pmu::Counts::default()
         };
         assert_eq!(pmu::read(&pages, 1), Ok(expected));
-        assert_eq!(pmu::read(&pages, 0), Ok(CoreCounts::default()));
+        assert_eq!(pmu::read(&pages, 0), Ok(pmu::Counts::default()));
     }
 
     #[test]
     fn what_cant_be_is_refused_with_the_file() {
         let refusal = |file: &str, cores| {
-            Pmu::open(Path::new(file), cores, None)
+            Pmu::open(Path::new(file), cores, None, None)
                 .expect_err("it can't be")
                 .to_string()
         };
