@@ -106,6 +106,20 @@ struct task_struct {
 	char comm[16];
 };
 
+/* Of kvm and kvm_amd. */
+struct kvm_vcpu {
+	int vcpu_id;
+};
+
+struct kvm_vmcb_info {
+	unsigned long pa;
+};
+
+struct vcpu_svm {
+	struct kvm_vcpu vcpu;
+	struct kvm_vmcb_info *current_vmcb;
+};
+
 #pragma clang attribute pop
 
 #define PF_KTHREAD 0x00200000

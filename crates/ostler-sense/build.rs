@@ -20,7 +20,7 @@ fn main() {
         _ => "x86",
     };
 
-    for (folder, name) in [("sense", "sense"), ("tap", "tap")] {
+    for (folder, name) in [("sense", "sense"), ("tap", "tap"), ("vcpus", "vcpus")] {
         let source = bpf.join(folder).join(format!("{name}.bpf.c"));
         SkeletonBuilder::new()
             .source(&source)
@@ -44,7 +44,7 @@ fn main() {
         .warnings_into_errors(true)
         .compile("ostler_core");
 
-    for folder in ["include", "core", "sense", "tap"] {
+    for folder in ["include", "core", "sense", "tap", "vcpus"] {
         let folder = bpf.join(folder);
         println!("cargo::rerun-if-changed={}", folder.display());
         for entry in fs::read_dir(&folder).expect("the folder is in the repository") {

@@ -116,6 +116,7 @@ fn periods(count: u64) -> Vec<Period> {
                     kvm_exits: Some(noise.below(1_000_000)),
                 },
                 pmu: Vec::new(),
+                guest_pmu: Vec::new(),
             };
             let vcpu = u32::try_from(seq / 10 % 32).unwrap_or(0) + 1;
             let reasons: Vec<Reason> = (0..6)

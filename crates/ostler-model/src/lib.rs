@@ -32,9 +32,9 @@ pub use outcome::{Failure, ForeignChange, ForeignHandling, Outcome};
 pub use plan::{CpuWeight, Group, Groups, GuestPlan, IrqPlan, NicPlan, Plan, RunState};
 pub use reason::{Alternative, ByThreads, Layer, Reason, Unmeasured};
 pub use snapshot::{
-    Accesses, AgentHealth, AgentState, AgentView, CpuPmu, CpuUsage, GuestSource, GuestView,
-    HostCounters, IrqView, LatencyView, NicView, Snapshot, TapView, ThreadUsage, VcpuView,
-    VhostView,
+    Accesses, AgentHealth, AgentState, AgentView, CpuPmu, CpuUsage, GuestPmu, GuestSource,
+    GuestView, HostCounters, IrqView, LatencyView, NicView, Snapshot, TapView, ThreadUsage,
+    VcpuView, VhostView,
 };
 pub use state::{Average, PartitionState, Peak, Sample, State, Thresholds};
 pub use units::{Bytes, CpuId, IrqId, Nanos, NodeId, Pid, Tid};

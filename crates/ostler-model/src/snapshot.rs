@@ -24,6 +24,9 @@ pub struct Snapshot {
     /// What the machine itself counted, per CPU in ascending order; empty where it can't be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pmu: Vec<CpuPmu>,
+    /// The same per guest, in order of [`GuestId`]: what CPUs did as its vCPUs. Empty where the machine can't tell.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guest_pmu: Vec<GuestPmu>,
 }
 
 /// Where a CPU's time went in the interval.
@@ -67,6 +70,38 @@ pub struct CpuPmu {
     pub instructions: u64,
     /// Accesses to memory by what served them; `None` where the machine doesn't model caches.
     pub accesses: Option<Accesses>,
+}
+
+/// What CPUs did as a guest's vCPUs in the interval, by the machine's own counters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestPmu {
+    /// Which guest.
+    pub id: GuestId,
+    /// Time that its vCPUs executed, their hypervisor's work for them left out.
+    pub executed: Nanos,
+    /// Instructions executed.
+    pub instructions: u64,
+    /// Accesses to memory by what served them.
+    pub accesses: Accesses,
+}
+
+impl GuestPmu {
+    /// A guest that has done nothing.
+    pub fn new(id: GuestId) -> GuestPmu {
+        GuestPmu {
+            id,
+            executed: Nanos::ZERO,
+            instructions: 0,
+            accesses: Accesses::default(),
+        }
+    }
+
+    /// Adds what the same guest did in another interval, or as another vCPU.
+    pub fn add(&mut self, more: &GuestPmu) {
+        self.executed = self.executed.saturating_add(more.executed);
+        self.instructions = self.instructions.saturating_add(more.instructions);
+        self.accesses.add(&more.accesses);
+    }
 }
 
 /// Accesses to memory: fetches of instructions, loads, stores.

@@ -129,6 +129,7 @@ fn snapshot(seq: u64, guests: u32, noise: &mut Noise) -> Snapshot {
             ..HostCounters::default()
         },
         pmu: Vec::new(),
+        guest_pmu: Vec::new(),
     }
 }
 

@@ -1,9 +1,13 @@
 //! The emulated machine's counters ([`ostler_abi::pmu`]), where this host is one: what each CPU did in a period.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use ostler_abi::pmu::{Counts, Device, NoDevice, PmuError};
-use ostler_model::{Accesses, CpuId, CpuPmu, CpuSet, Nanos};
+use ostler_model::{Accesses, CpuId, CpuPmu, CpuSet, GuestPmu, GuestView, Nanos, Tid};
+
+use crate::bpf::BpfError;
+use crate::bpf::vcpus::VcpuBpf;
 
 /// The counters, and what they were when they were last looked at.
 #[derive(Debug)]
@@ -11,6 +15,10 @@ pub(crate) struct Pmu {
     device: Device,
     /// Per core.
     last: Vec<Option<Counts>>,
+    /// Who knows whose vCPU is whose, once it could be loaded.
+    threads: Option<VcpuBpf>,
+    /// Per vCPU, by its VMCB.
+    last_vcpus: Option<BTreeMap<u64, Counts>>,
 }
 
 impl Pmu {
@@ -19,6 +27,8 @@ impl Pmu {
         Ok(Device::find(sys)?.map(|device| Pmu {
             last: vec![None; device.header().cores],
             device,
+            threads: None,
+            last_vcpus: None,
         }))
     }
 
@@ -35,6 +45,70 @@ impl Pmu {
             },
         )
     }
+}
+
+impl Pmu {
+    /// Whether it can be told whose vCPUs are counted, if the machine counts them at all.
+    pub(crate) fn counts_guests(&self) -> bool {
+        self.threads.is_some() || !self.device.header().caches
+    }
+
+    /// Learns from now on which thread runs which vCPU. Fails as long as KVM isn't loaded.
+    pub(crate) fn follow_threads(&mut self, sys: &Path) -> Result<(), BpfError> {
+        if !self.counts_guests() {
+            self.threads = Some(VcpuBpf::load(sys)?);
+        }
+        Ok(())
+    }
+
+    /// What each guest's vCPUs did since the last time.
+    pub(crate) fn advance_guests(&mut self, guests: &[GuestView]) -> Vec<GuestPmu> {
+        let (Some(threads), Ok(now)) = (&self.threads, self.device.read_vcpus()) else {
+            return Vec::new();
+        };
+        let header = self.device.header();
+        let last = self.last_vcpus.replace(now.iter().copied().collect());
+        let Some(last) = last else {
+            return Vec::new();
+        };
+        by_guest(guests, &now, &last, header.nodes, |vmcb| {
+            threads.thread(vmcb)
+        })
+    }
+}
+
+/// What each guest did from `last` to `now`.
+fn by_guest(
+    guests: &[GuestView],
+    now: &[(u64, Counts)],
+    last: &BTreeMap<u64, Counts>,
+    nodes: usize,
+    thread: impl Fn(u64) -> Option<Tid>,
+) -> Vec<GuestPmu> {
+    let mut sums: BTreeMap<usize, GuestPmu> = BTreeMap::new();
+    for (vmcb, counts) in now {
+        let did = match last.get(vmcb) {
+            // A record that began anew is another vCPU's, or the same one's after a long rest.
+            Some(before) if before.time_ns <= counts.time_ns => counts.since(before),
+            _ => *counts,
+        };
+        let Some(tid) = thread(*vmcb) else { continue };
+        let owner = guests
+            .iter()
+            .position(|guest| guest.vcpus.iter().any(|vcpu| vcpu.tid == tid));
+        let Some(owner) = owner else { continue };
+        let sum = sums
+            .entry(owner)
+            .or_insert_with(|| GuestPmu::new(guests[owner].id.clone()));
+        sum.add(&GuestPmu {
+            id: guests[owner].id.clone(),
+            executed: Nanos(did.time_ns),
+            instructions: did.instructions,
+            accesses: accesses(&did, nodes),
+        });
+    }
+    // Guests are in order of their ids.
+    sums.into_values().collect()
 }
 
 fn advance(
@@ -59,26 +133,30 @@ fn advance(
 }
 
 fn view(cpu: CpuId, counts: &Counts, caches: bool, nodes: usize) -> CpuPmu {
-    let [l1, l2, l3, peer, local, remote, pool] = std::array::from_fn(|level| counts.at(level));
     CpuPmu {
         cpu,
         elapsed: Nanos(counts.time_ns),
         halted: Nanos(counts.halted_ns),
         instructions: counts.instructions,
-        accesses: caches.then(|| Accesses {
-            l1,
-            l2,
-            l3,
-            peer,
-            local,
-            remote,
-            pool,
-            stall: Nanos(counts.stall_ps / 1000),
-            queued: Nanos(counts.queued_ps / 1000),
-            snoops_sent: counts.snoops_sent,
-            snoops_received: counts.snoops_received,
-            node_bytes: counts.node_bytes[..nodes].to_vec(),
-        }),
+        accesses: caches.then(|| accesses(counts, nodes)),
+    }
+}
+
+fn accesses(counts: &Counts, nodes: usize) -> Accesses {
+    let [l1, l2, l3, peer, local, remote, pool] = std::array::from_fn(|level| counts.at(level));
+    Accesses {
+        l1,
+        l2,
+        l3,
+        peer,
+        local,
+        remote,
+        pool,
+        stall: Nanos(counts.stall_ps / 1000),
+        queued: Nanos(counts.queued_ps / 1000),
+        snoops_sent: counts.snoops_sent,
+        snoops_received: counts.snoops_received,
+        node_bytes: counts.node_bytes[..nodes].to_vec(),
     }
 }
 

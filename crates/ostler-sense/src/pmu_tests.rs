@@ -1,6 +1,7 @@
 use std::cell::RefCell;
 
 use ostler_abi::pmu::{KINDS, LEVELS};
+use ostler_model::{GuestId, GuestSource, Pid, ThreadUsage, VcpuView};
 
 use super::*;
 
@@ -81,4 +82,65 @@ fn a_machines_counters_are_told_as_differences() {
 fn without_caches_there_are_no_accesses() {
     let one = view(CpuId(0), &counts(1), false, 0);
     assert_eq!((one.instructions, one.accesses), (6, None));
+}
+
+#[test]
+fn a_guest_is_told_for_all_its_vcpus() {
+    let guest = |name: &str, tids: &[u32]| GuestView {
+        id: GuestId::from(name),
+        name: name.to_owned(),
+        uuid: None,
+        metadata: Vec::new(),
+        source: GuestSource::Qmp,
+        pid: Pid(tids[0] - 1),
+        cgroup: None,
+        frozen: false,
+        vcpus: (0..)
+            .zip(tids)
+            .map(|(index, tid)| VcpuView {
+                index,
+                tid: Tid(*tid),
+                allowed: CpuSet::EMPTY,
+                usage: ThreadUsage::default(),
+            })
+            .collect(),
+        vhost: Vec::new(),
+        emulator: Vec::new(),
+        taps: Vec::new(),
+        vsock_cid: None,
+        latency: None,
+        agent: None,
+        age: Nanos::ZERO,
+    };
+    let guests = [guest("a", &[11, 12]), guest("b", &[21])];
+    let thread = |vmcb: u64| match vmcb {
+        0x1000 => Some(Tid(11)),
+        0x2000 => Some(Tid(12)),
+        0x3000 => Some(Tid(21)),
+        0x4000 => Some(Tid(99)), // nobody's that we know
+        _ => None,
+    };
+    let last = [(0x1000, counts(10)), (0x3000, counts(50))].into();
+    let now = [
+        (0x1000, counts(13)),
+        // Not seen before: all of it is new.
+        (0x2000, counts(2)),
+        // Began anew.
+        (0x3000, counts(4)),
+        (0x4000, counts(7)),
+        (0x5000, counts(7)),
+    ];
+    let told = by_guest(&guests, &now, &last, 2, thread);
+    let of = |at: usize| {
+        (
+            told[at].id.to_string(),
+            told[at].executed,
+            told[at].instructions,
+        )
+    };
+    assert_eq!(told.len(), 2);
+    assert_eq!(of(0), ("a".to_owned(), Nanos(50), 30));
+    assert_eq!(of(1), ("b".to_owned(), Nanos(40), 24));
+    assert_eq!(told[0].accesses.l1, 50);
+    assert_eq!(told[0].accesses.node_bytes, [0, 320]);
 }

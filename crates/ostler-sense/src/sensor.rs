@@ -108,7 +108,13 @@ impl Sensor {
         // Only emulated machines have it: nobody else misses it.
         let pmu = match Pmu::find(&roots.sys) {
             Ok(found) => {
-                capabilities.extend(found.is_some().then(|| capability("machine-pmu", None)));
+                if let Some(pmu) = &found {
+                    capabilities.push(capability("machine-pmu", None));
+                    if !pmu.counts_guests() {
+                        let why = "KVM hasn't been looked at yet".to_owned();
+                        capabilities.push(capability("machine-pmu-guests", Some(why)));
+                    }
+                }
                 found
             }
             Err(error) => {
@@ -181,7 +187,11 @@ impl Sensor {
             |id, taps| latency.as_mut()?.view(id, taps, began, now),
         );
 
-        let pmu = self.pmu.as_mut().map(|pmu| pmu.advance(&self.online));
+        let (mut pmu, mut guest_pmu) = (Vec::new(), Vec::new());
+        if let Some(counters) = &mut self.pmu {
+            pmu = counters.advance(&self.online);
+            guest_pmu = counters.advance_guests(&guests);
+        }
         Snapshot {
             seq: self.seq,
             at: now,
@@ -190,7 +200,8 @@ impl Sensor {
             guests,
             nics: self.view_nics(now),
             counters,
-            pmu: pmu.unwrap_or_default(),
+            pmu,
+            guest_pmu,
         }
     }
 
@@ -210,6 +221,18 @@ impl Sensor {
     /// Notices what hardly ever changes.
     fn look_again(&mut self) {
         let roots = &self.config.roots;
+        if let Some(pmu) = &mut self.pmu
+            && self.config.bpf
+            && !pmu.counts_guests()
+        {
+            let missing = pmu.follow_threads(&roots.sys).err();
+            let missing = missing.map(|error| explain(&error));
+            set(
+                &mut self.facts.capabilities,
+                "machine-pmu-guests",
+                missing.as_deref(),
+            );
+        }
         match topology::online(&roots.sys) {
             Ok(online) if online != self.online => match topology::read(&roots.sys) {
                 Ok(topology) => {

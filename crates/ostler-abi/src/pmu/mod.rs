@@ -71,7 +71,7 @@ const TRIES: usize = 1000;
 const _: () = assert!(BYTES.is_power_of_two());
 const _: () = assert!((HEADER_WORDS + (CORES_MAX + VCPUS_MAX) * RECORD_WORDS) * 8 <= BYTES);
 const _: () = assert!(FIRST_COPY + 2 * COPY_WORDS <= RECORD_WORDS);
-const _: () = assert!(1 + COUNTS_WORDS <= COPY_WORDS);
+const _: () = assert!(COUNTS_WORDS < COPY_WORDS);
 const _: () = assert!(10 + KINDS * LEVELS + NODES_MAX == COUNTS_WORDS);
 
 /// What the pages hold. Words 1 to 4 of the header, in this order; word 0, [`MAGIC`], is written last.

@@ -5,6 +5,7 @@ pub(crate) mod host;
 mod host_tests;
 pub(crate) mod mapped;
 pub(crate) mod tap;
+pub(crate) mod vcpus;
 
 use std::fs;
 use std::path::Path;

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ostler_model::{AgentHealth, CpuId, CpuSet, CpuWeight, RunState};
+use ostler_model::{AgentHealth, CpuId, CpuSet, CpuWeight, GuestId, RunState};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, MetricEncoder,
@@ -511,5 +511,50 @@ fn machine(out: &mut Families<'_>, view: &View) -> fmt::Result {
                 .enumerate()
                 .map(move |(node, bytes)| ([cpu(id), ("node", node.to_string())], *bytes))
         }),
+    )?;
+    machine_guests(out, view)
+}
+
+/// The same of its guests.
+fn machine_guests(out: &mut Families<'_>, view: &View) -> fmt::Result {
+    let counted = &view.totals.guest_pmu;
+    if counted.is_empty() {
+        return Ok(());
+    }
+    let guest = |id: &GuestId| ("guest", tame(id.as_str()));
+    out.counters(
+        "machine_guest_executed",
+        "Time that CPUs executed each guest's vCPUs.",
+        Some(&Unit::Seconds),
+        counted
+            .iter()
+            .map(|(id, counted)| ([guest(id)], counted.executed.as_secs_f64())),
+    )?;
+    out.counters(
+        "machine_guest_instructions",
+        "Instructions that each guest executed.",
+        None,
+        counted
+            .iter()
+            .map(|(id, counted)| ([guest(id)], counted.instructions)),
+    )?;
+    out.counters(
+        "machine_guest_accesses",
+        "Guests' accesses to memory by what served them.",
+        None,
+        counted.iter().flat_map(|(id, counted)| {
+            counted
+                .accesses
+                .levels()
+                .map(|(level, count)| ([guest(id), ("level", level.to_owned())], count))
+        }),
+    )?;
+    out.counters(
+        "machine_guest_stall",
+        "Time that guests' accesses took beyond hits of the first cache.",
+        Some(&Unit::Seconds),
+        counted
+            .iter()
+            .map(|(id, counted)| ([guest(id)], counted.accesses.stall.as_secs_f64())),
     )
 }

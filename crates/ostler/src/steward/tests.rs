@@ -9,7 +9,7 @@ use anyhow::bail;
 use ostler_model::config::Config;
 use ostler_model::{
     Accesses, ActIntent, ActMode, Class, Cpu, CpuId, CpuPmu, CpuSet, CpuUsage, ExitPolicy, Facts,
-    Groups, GuestId, GuestMatch, GuestRule, GuestSource, GuestView, HostCounters, Intent,
+    Groups, GuestId, GuestMatch, GuestPmu, GuestRule, GuestSource, GuestView, HostCounters, Intent,
     LatencyView, Nanos, NodeId, Outcome, Pid, Plan, Snapshot, State, TapView, ThreadUsage, Tid,
     Topology, VcpuView, VhostView,
 };
@@ -378,6 +378,7 @@ fn busy_snapshot(seq: u64) -> Snapshot {
         nics: Vec::new(),
         counters: HostCounters::default(),
         pmu: vec![pmu(seq)],
+        guest_pmu: vec![guest_pmu(seq)],
     }
 }
 
@@ -398,6 +399,17 @@ fn pmu(seq: u64) -> CpuPmu {
     }
 }
 
+/// What CPUs did as vCPUs of a guest in period `seq`.
+fn guest_pmu(seq: u64) -> GuestPmu {
+    let mut counted = GuestPmu::new(GuestId::from("web"));
+    counted.executed = Nanos(20_000_000);
+    counted.instructions = 5 * seq;
+    counted.accesses.l1 = 4 * seq;
+    counted.accesses.remote = seq;
+    counted.accesses.stall = Nanos(6_000_000);
+    counted
+}
+
 #[test]
 fn a_machines_counters_are_shown_and_added_up() {
     let world = Rc::new(World::default());
@@ -410,7 +422,7 @@ fn a_machines_counters_are_shown_and_added_up() {
     assert!(!text().contains("machine_"), "an ordinary host has none");
     for seq in 1..=2 {
         let mut snapshot = busy_snapshot(seq);
-        snapshot.guests.clear();
+        snapshot.guests.retain(|guest| guest.name == "web");
         world.sensed.borrow_mut().push_back(Ok(snapshot));
         steward.turn(0, Nanos::ZERO);
     }
@@ -421,11 +433,16 @@ fn a_machines_counters_are_shown_and_added_up() {
         "ostler_machine_accesses_total{cpu=\"3\",level=\"pool\"} 3",
         "ostler_machine_stall_seconds_total{cpu=\"3\"} 0.02",
         "ostler_machine_memory_traffic_bytes_total{cpu=\"3\",node=\"1\"} 192",
+        "ostler_machine_guest_executed_seconds_total{guest=\"web\"} 0.04",
+        "ostler_machine_guest_instructions_total{guest=\"web\"} 15",
+        "ostler_machine_guest_accesses_total{guest=\"web\",level=\"remote\"} 3",
+        "ostler_machine_guest_stall_seconds_total{guest=\"web\"} 0.012",
     ] {
         assert!(text().contains(series), "no {series} in\n{}", text());
     }
     let status = shared.get().status();
     assert_eq!(status.pmu, [pmu(2)]);
+    assert_eq!(status.guest_pmu, [guest_pmu(2)]);
     let plain = crate::output::Paint(false);
     let shown = crate::verbs::status::render(&status, plain);
     let row = shown.lines().find(|line| line.contains("75.0 %"));
@@ -433,6 +450,19 @@ fn a_machines_counters_are_shown_and_added_up() {
     for cell in ["60.0 %", "25.0 %", "10.0 %"] {
         assert!(row.contains(cell), "no {cell} in {row}");
     }
+    let row = shown.lines().find(|line| line.contains("80.0 %"));
+    let row = row.unwrap_or_else(|| panic!("no row in\n{shown}"));
+    for cell in ["web", "20.0 %", "30.0 %"] {
+        assert!(row.contains(cell), "no {cell} in {row}");
+    }
+    // A guest that is gone takes its series with it.
+    let mut snapshot = busy_snapshot(3);
+    snapshot.guests.clear();
+    snapshot.guest_pmu.clear();
+    world.sensed.borrow_mut().push_back(Ok(snapshot));
+    steward.turn(0, Nanos::ZERO);
+    shared.set(steward.view());
+    assert!(!text().contains("machine_guest"), "{}", text());
 }
 
 /// The whole chain with the real policies and checker: every plan is accepted, and what was recorded is decided alike when it is made again.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ostler_model::{CpuId, CpuPmu, GuestId, Nanos, Outcome, Snapshot};
+use ostler_model::{CpuId, CpuPmu, GuestId, GuestPmu, Nanos, Outcome, Snapshot};
 
 /// Upper bounds of the histograms' buckets, in seconds: from 10 us to 1 s.
 pub const BUCKETS_S: [f64; 11] = [
@@ -81,6 +81,8 @@ pub struct Totals {
     pub busy: BTreeMap<CpuId, Nanos>,
     /// The machine's own counters per CPU, where it has any.
     pub pmu: BTreeMap<CpuId, CpuPmu>,
+    /// The same per guest, of those there are.
+    pub guest_pmu: BTreeMap<GuestId, GuestPmu>,
     /// Per guest.
     pub guests: BTreeMap<GuestId, GuestTotals>,
     /// Interrupts per NIC.
@@ -119,6 +121,13 @@ impl Totals {
         for counted in &snapshot.pmu {
             self.pmu.entry(counted.cpu).or_default().add(counted);
         }
+        for counted in &snapshot.guest_pmu {
+            self.guest_pmu
+                .entry(counted.id.clone())
+                .or_insert_with(|| GuestPmu::new(counted.id.clone()))
+                .add(counted);
+        }
+        self.guest_pmu.retain(|id, _| snapshot.guest(id).is_some());
         self.guests.retain(|id, _| snapshot.guest(id).is_some());
         for guest in &snapshot.guests {
             let totals = self.guests.entry(guest.id.clone()).or_default();

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ostler_model::{
-    AgentHealth, Class, CpuPmu, CpuWeight, Facts, Groups, GuestId, Intent, Nanos, Outcome, Plan,
-    Reason, RunState, Snapshot,
+    AgentHealth, Class, CpuPmu, CpuWeight, Facts, Groups, GuestId, GuestPmu, Intent, Nanos,
+    Outcome, Plan, Reason, RunState, Snapshot,
 };
 use ostler_record::{Cost, Period, Stats, Wall};
 use serde::{Deserialize, Serialize};
@@ -107,6 +107,9 @@ pub struct Status {
     /// What the machine's own counters tell of the last period, per CPU; empty where it has none that can be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pmu: Vec<CpuPmu>,
+    /// The same per guest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guest_pmu: Vec<GuestPmu>,
     /// What the last period cost.
     pub cost: Cost,
     /// Periods missed since the start.
@@ -210,6 +213,7 @@ impl View {
             violations: last.map(|last| last.violations.clone()).unwrap_or_default(),
             outcome: self.outcome.as_deref().cloned(),
             pmu: snapshot.map_or_else(Vec::new, |snapshot| snapshot.pmu.clone()),
+            guest_pmu: snapshot.map_or_else(Vec::new, |snapshot| snapshot.guest_pmu.clone()),
             cost: last.map(|last| last.cost).unwrap_or_default(),
             missed_periods: self.totals.missed_periods,
             missing: self

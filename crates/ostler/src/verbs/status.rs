@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use ostler_model::{AgentHealth, CpuPmu, RunState};
+use ostler_model::{Accesses, AgentHealth, RunState};
 
 use super::SocketArg;
 use crate::api::client;
@@ -74,46 +74,75 @@ pub fn render(status: &Status, paint: Paint) -> String {
     }
     if !status.pmu.is_empty() {
         out.push('\n');
-        out.push_str(&machine(&status.pmu, paint));
+        out.push_str(&machine(status, paint));
     }
     out.push_str(&troubles(status, paint));
     out
 }
 
 /// What an emulated machine's counters tell.
-fn machine(counted: &[CpuPmu], paint: Paint) -> String {
-    let mut table = Table::new(&[
+fn machine(status: &Status, paint: Paint) -> String {
+    let mut cpus = Table::new(&[
         "CPU", "HALTED", "MIPS", "L1", "L2", "L3", "PEER", "LOCAL", "REMOTE", "POOL", "STALL",
     ]);
-    let percent = |part: f64, whole: f64| {
-        if whole > 0.0 {
-            format!("{:.1} %", part * 100.0 / whole)
-        } else {
-            "-".to_owned()
-        }
-    };
-    for cpu in counted {
+    for cpu in &status.pmu {
         let elapsed = cpu.elapsed.as_secs_f64();
-        let mips = if elapsed > 0.0 {
-            format!("{:.0}", cpu.instructions as f64 / elapsed / 1e6)
-        } else {
-            "-".to_owned()
-        };
         let mut row = vec![
             cpu.cpu.to_string(),
             percent(cpu.halted.as_secs_f64(), elapsed),
-            mips,
+            mips(cpu.instructions, elapsed),
         ];
-        let shares = cpu.accesses.as_ref().map(|accesses| {
-            let total = accesses.total() as f64;
-            let stall = percent(accesses.stall.as_secs_f64(), elapsed);
-            let levels = accesses.levels().map(|(_, n)| percent(n as f64, total));
-            levels.into_iter().chain([stall]).collect::<Vec<_>>()
-        });
-        row.extend(shares.unwrap_or_else(|| vec!["-".to_owned(); 8]));
-        table.row(row);
+        let shares = cpu.accesses.as_ref();
+        row.extend(shares.map_or_else(
+            || vec!["-".to_owned(); 8],
+            |accesses| shares_of(accesses, elapsed),
+        ));
+        cpus.row(row);
     }
-    table.render(paint)
+    let mut out = cpus.render(paint);
+    if !status.guest_pmu.is_empty() {
+        let mut guests = Table::new(&[
+            "GUEST", "EXECUTED", "MIPS", "L1", "L2", "L3", "PEER", "LOCAL", "REMOTE", "POOL",
+            "STALL",
+        ]);
+        for guest in &status.guest_pmu {
+            let executed = guest.executed.as_secs_f64();
+            let mut row = vec![
+                tame(guest.id.as_str()),
+                span(guest.executed),
+                mips(guest.instructions, executed),
+            ];
+            row.extend(shares_of(&guest.accesses, executed));
+            guests.row(row);
+        }
+        out.push('\n');
+        out.push_str(&guests.render(paint));
+    }
+    out
+}
+
+fn percent(part: f64, whole: f64) -> String {
+    if whole > 0.0 {
+        format!("{:.1} %", part * 100.0 / whole)
+    } else {
+        "-".to_owned()
+    }
+}
+
+fn mips(instructions: u64, seconds: f64) -> String {
+    if seconds > 0.0 {
+        format!("{:.0}", instructions as f64 / seconds / 1e6)
+    } else {
+        "-".to_owned()
+    }
+}
+
+/// What served accesses, and the share of time that they stalled.
+fn shares_of(accesses: &Accesses, seconds: f64) -> Vec<String> {
+    let total = accesses.total() as f64;
+    let levels = accesses.levels().map(|(_, n)| percent(n as f64, total));
+    let stall = percent(accesses.stall.as_secs_f64(), seconds);
+    levels.into_iter().chain([stall]).collect()
 }
 
 fn groups(status: &Status, paint: Paint) -> String {

@@ -103,7 +103,7 @@ impl Pmu {
         }
         pmu::write(self.pages, core, &counts);
         if let Some((_, vcpus)) = &self.vcpus {
-            vcpus.show(self.pages, core, counts);
+            vcpus.show(self.pages, core, &counts);
         }
     }
 
@@ -128,7 +128,7 @@ impl Pmu {
                     ..pmu::Counts::default()
                 };
                 self.count(core, accesses, &mut counts);
-                vcpus.become_vcpu(self.pages, core, vmcb, counts);
+                vcpus.become_vcpu(self.pages, core, vmcb, &counts);
             }
         }
     }

@@ -117,7 +117,7 @@ impl Vcpus {
 
     /// A core, which has done so much so far, is the vCPU with this VMCB from now on, or the host's if that is 0. What it did
     /// since the last time is counted for whom it was. By its own thread.
-    pub fn become_vcpu(&self, pages: &[AtomicU64], core: usize, vmcb: u64, so_far: Counts) {
+    pub fn become_vcpu(&self, pages: &[AtomicU64], core: usize, vmcb: u64, so_far: &Counts) {
         let mut seat = lock(&self.seats[core]);
         if seat.vmcb != 0 {
             let mut did = so_far.since(&seat.since);
@@ -127,13 +127,13 @@ impl Vcpus {
         }
         *seat = Seat {
             vmcb,
-            since: so_far,
+            since: *so_far,
         };
         self.now[core].store(vmcb, Ordering::Relaxed);
     }
 
     /// The same without a change: what it did until now is shown. By its own thread.
-    pub fn show(&self, pages: &[AtomicU64], core: usize, so_far: Counts) {
+    pub fn show(&self, pages: &[AtomicU64], core: usize, so_far: &Counts) {
         let vmcb = self.now[core].load(Ordering::Relaxed);
         if vmcb != 0 {
             self.become_vcpu(pages, core, vmcb, so_far);
@@ -200,20 +200,20 @@ mod tests {
     fn each_vcpu_is_counted_for_what_was_done_as_it_on_any_core() {
         let (pages, vcpus) = (pages(), Vcpus::new(2));
         assert!(!vcpus.changed(0, 0) && vcpus.changed(0, 0x1000));
-        vcpus.become_vcpu(&pages, 0, 0x1000, at(100));
+        vcpus.become_vcpu(&pages, 0, 0x1000, &at(100));
         assert_eq!(told(&pages), [], "it has done nothing yet");
-        vcpus.become_vcpu(&pages, 1, 0x2000, at(50));
-        vcpus.become_vcpu(&pages, 0, 0, at(130));
+        vcpus.become_vcpu(&pages, 1, 0x2000, &at(50));
+        vcpus.become_vcpu(&pages, 0, 0, &at(130));
         assert_eq!(told(&pages), [(0x1000, 30, 60)]);
         // The host's own time is nobody's.
-        vcpus.become_vcpu(&pages, 0, 0x2000, at(500));
+        vcpus.become_vcpu(&pages, 0, 0x2000, &at(500));
         // Still running: shown as far as it is.
-        vcpus.show(&pages, 1, at(60));
+        vcpus.show(&pages, 1, &at(60));
         assert_eq!(told(&pages), [(0x1000, 30, 60), (0x2000, 10, 20)]);
         assert!(!vcpus.changed(1, 0x2000));
-        vcpus.become_vcpu(&pages, 1, 0, at(61));
-        vcpus.become_vcpu(&pages, 0, 0, at(503));
-        vcpus.show(&pages, 0, at(900));
+        vcpus.become_vcpu(&pages, 1, 0, &at(61));
+        vcpus.become_vcpu(&pages, 0, 0, &at(503));
+        vcpus.show(&pages, 0, &at(900));
         assert_eq!(told(&pages), [(0x1000, 30, 60), (0x2000, 14, 28)]);
     }
 
@@ -222,9 +222,9 @@ mod tests {
         let (pages, vcpus) = (pages(), Vcpus::new(1));
         let mut now = 0;
         let mut run = |vmcb| {
-            vcpus.become_vcpu(&pages, 0, vmcb, at(now));
+            vcpus.become_vcpu(&pages, 0, vmcb, &at(now));
             now += 1;
-            vcpus.become_vcpu(&pages, 0, 0, at(now));
+            vcpus.become_vcpu(&pages, 0, 0, &at(now));
         };
         for vmcb in 1..=VCPUS_MAX as u64 {
             run(vmcb);
