@@ -1,8 +1,8 @@
 //! What guests are given.
 
 use ostler_model::{
-    AgentHealth, AgentState, Class, CpuId, CpuSet, GuestId, GuestPlan, GuestView, PartitionPolicy,
-    Plan, RunState,
+    AgentHealth, AgentState, Class, CpuId, CpuSet, CpuWeight, GuestId, GuestPlan, GuestView,
+    PartitionPolicy, Plan, RunState,
 };
 
 use crate::{Holder, Scene, Violation};
@@ -94,7 +94,16 @@ fn guest(
     // Whose cores each kind of threads may use.
     let own = if planned.class == Class::BestEffort {
         let home = if !groups.best_effort.is_empty() {
-            groups.best_effort
+            // Whoever is idle there delays nobody, except on the sibling of an SMT core.
+            if scene.intent.partition.policy == PartitionPolicy::Resource
+                && scene.intent.partition.leftovers
+                && planned.weight == CpuWeight::Idle
+                && !has_siblings(scene)
+            {
+                groups.best_effort.union(&groups.vcpu)
+            } else {
+                groups.best_effort
+            }
         } else if !groups.idle.is_empty() {
             groups.idle
         } else {
@@ -138,6 +147,18 @@ fn guest(
         }
     }
     asked(planned, view, found);
+}
+
+fn has_siblings(scene: &Scene<'_>) -> bool {
+    let mut cores: Vec<CpuId> = scene
+        .facts
+        .topology
+        .cpus
+        .iter()
+        .map(|cpu| cpu.core)
+        .collect();
+    cores.sort_unstable();
+    cores.windows(2).any(|two| two[0] == two[1])
 }
 
 fn suspended(scene: &Scene<'_>, plan: &Plan, planned: &GuestPlan, found: &mut Vec<Violation>) {

@@ -566,6 +566,56 @@ fn rejects_a_guest_that_yields_where_it_need_not_or_does_not_where_it_must() {
 }
 
 #[test]
+fn leftovers_are_for_who_is_idle_and_has_cores_of_its_own() {
+    // Cores without siblings, and a best-effort guest that has what is left of the vCPUs' besides its own.
+    let mut case = good();
+    for cpu in &mut case.facts.topology.cpus {
+        cpu.core = cpu.id;
+    }
+    let everywhere = set("1-3,7-9");
+    let guest = be(&mut case);
+    guest.vcpu_cpus = everywhere;
+    guest.vhost_cpus = everywhere;
+    guest.emulator_cpus = everywhere;
+    guest.weight = CpuWeight::Idle;
+    assert_eq!(case.check(), []);
+    let trespass = Violation::Trespass {
+        what: Holder::Vcpus(be0()),
+        cpus: set("1-2,7-8"),
+    };
+    let found = |change: &dyn Fn(&mut Case)| {
+        let mut case = case.clone();
+        change(&mut case);
+        case.check()
+    };
+    let wrong: [&dyn Fn(&mut Case); 5] = [
+        &|case| be(case).weight = CpuWeight::AsFound,
+        &|case| case.intent.partition.leftovers = false,
+        &|case| case.facts.topology.cpus[7].core = CpuId(1),
+        &|case| case.intent.partition.policy = PartitionPolicy::Energy,
+        &|case| case.intent.partition.best_effort = SharedCores::Weight(1),
+    ];
+    for (at, change) in wrong.into_iter().enumerate() {
+        let found = found(change);
+        // With another weight it may be there, if the weight were the one asked for: then it is the weight that is wrong.
+        let named = found.contains(&trespass)
+            || found
+                .iter()
+                .any(|one| matches!(one, Violation::WeighedUnasked { .. }));
+        assert!(named, "{at}: {found:?}");
+    }
+    // Queues' cores are never shared.
+    let queues = found(&|case| be(case).vhost_cpus = set("3,5,9"));
+    assert!(
+        queues.contains(&Violation::Trespass {
+            what: Holder::Vhost(be0()),
+            cpus: set("5"),
+        }),
+        "{queues:?}"
+    );
+}
+
+#[test]
 fn rejects_weights_that_nobody_asked_for() {
     let unasked = |weight, expected| Violation::WeighedUnasked {
         guest: be0(),

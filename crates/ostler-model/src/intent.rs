@@ -47,6 +47,10 @@ pub struct PartitionIntent {
     /// How best-effort guests compete on cores that they share with latency-critical ones. The comparison policies don't go by it.
     #[serde(default)]
     pub best_effort: SharedCores,
+    /// Whether best-effort guests that have cores of their own ([`PartitionPolicy::Resource`]) also have what latency-critical vCPUs leave of
+    /// theirs. Only where they are idle there (`best_effort`), and no core has SMT siblings.
+    #[serde(default)]
+    pub leftovers: bool,
     /// Threshold exploration; `None` keeps the thresholds as they are.
     pub exploration: Option<Exploration>,
 }
@@ -209,6 +213,7 @@ impl Default for PartitionIntent {
             margin: 1.1,
             hold: Nanos::from_secs(1),
             best_effort: SharedCores::default(),
+            leftovers: true,
             exploration: Some(Exploration::default()),
         }
     }

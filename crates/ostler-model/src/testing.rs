@@ -139,14 +139,16 @@ pub fn intent(facts: &Facts) -> impl Strategy<Value = Intent> + use<> {
         0..4_u64,
         option::of(1..4_u32),
         shared_cores(),
+        any::<bool>(),
     )
         .prop_map(
-            |(policy, (vcpu, nq), margin, hold, samples, best_effort)| PartitionIntent {
+            |(policy, (vcpu, nq), margin, hold, samples, best_effort, leftovers)| PartitionIntent {
                 policy,
                 thresholds: Thresholds { vcpu, nq },
                 margin,
                 hold: Nanos::from_millis(hold * 100),
                 best_effort,
+                leftovers,
                 exploration: samples.map(|samples| Exploration {
                     samples,
                     ..Exploration::default()

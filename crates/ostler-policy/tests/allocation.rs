@@ -75,12 +75,27 @@ proptest! {
             let exact = (f64::from(total) * vcpu.required() / required).clamp(1.0, f64::from(total - 1));
             let free = (f64::from(split.vcpu) - exact).abs() <= 0.5 + DEADBAND + 1e-9;
             let bound = least <= most && (split.vcpu == least || split.vcpu == most);
-            prop_assert!(free || bound, "{:?} for a share of {}", split, exact);
+            // Two groups that are used up tell nothing of what they want.
+            let full = |ask: Ask| ask.busy >= 0.98 * f64::from(ask.previous);
+            let kept = full(vcpu) && full(nq) && split.vcpu == vcpu.previous;
+            prop_assert!(free || bound || kept, "{:?} for a share of {}", split, exact);
         }
         let at = |ask: Ask, previous| Ask { previous, ..ask };
         let again = |ask: (Ask, Ask)| (at(ask.0, split.vcpu), at(ask.1, split.nq));
         let (Ok(next) | Err(next)) = steady_performance(total, again((vcpu, nq)), again(peak));
         prop_assert_eq!(next, split);
+    }
+
+    /// However the thresholds differ, an overload that uses up both groups moves no core between them.
+    #[test]
+    fn an_overload_of_both_groups_moves_nothing((total, vcpu, nq) in asks(), split in 0.0..1.0_f64) {
+        let mine = whole((split * f64::from(total)).round()).clamp(1, total - 1);
+        let full = |ask: Ask, cores: u32| Ask { busy: f64::from(cores), previous: cores, ..ask };
+        let both = (full(vcpu, mine), full(nq, total - mine));
+        // What is used up asks for more than there is, whatever it had at its peak.
+        prop_assume!(both.0.bare() + both.1.bare() > total);
+        let (Ok(next) | Err(next)) = steady_performance(total, both, both);
+        prop_assert_eq!(next.vcpu, mine);
     }
 
     /// Algorithm 2 line by line, where it does not do what the module's head says is changed.

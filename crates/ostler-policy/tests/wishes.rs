@@ -9,7 +9,7 @@ use ostler_model::{
     Snapshot, State, Thresholds, Unmeasured,
 };
 use ostler_policy::Decision;
-use support::{PERIOD, busy, decide_now, facts, guest, intent, nanos, set, snapshot};
+use support::{Fluid, PERIOD, busy, decide_now, facts, guest, intent, nanos, set, snapshot};
 
 /// Two decisions: one on no measurement, the other after a period in which the groups' cores were so busy, in cores' time.
 fn settle(
@@ -191,7 +191,8 @@ fn best_effort_guests_go_where_the_mode_says() {
         )
     };
     let (run, cpus, groups, why) = place(PartitionPolicy::Resource, 1.0, 0.5);
-    assert_eq!((run, cpus), (RunState::Running, groups.best_effort));
+    let leftovers = groups.best_effort.union(&groups.vcpu);
+    assert_eq!((run, cpus), (RunState::Running, leftovers));
     assert!(matches!(
         why,
         Reason::BestEffortOn {
@@ -223,6 +224,72 @@ fn best_effort_guests_go_where_the_mode_says() {
             ..
         }
     ));
+}
+
+#[test]
+fn leftovers_are_had_only_where_they_cost_nothing() {
+    let facts = facts(8);
+    let guests = [guest("be0", 2, 1), guest("lc0", 4, 2)];
+    // Whether the guest has leftovers besides its own cores, what it weighs, and whether it is told why not.
+    let had = |intent: &Intent, facts: &Facts| {
+        let (_, decision) = settle(facts, intent, &guests, 1.0, 0.5);
+        let groups = decision.plan.groups;
+        assert!(!groups.best_effort.is_empty() && !groups.vcpu.is_empty());
+        let plan = be(&decision.plan);
+        let own = plan.vcpu_cpus == groups.best_effort;
+        let more = plan.vcpu_cpus == groups.best_effort.union(&groups.vcpu);
+        assert!(own || more, "{plan:?}");
+        assert_eq!(plan.vcpu_cpus, plan.vhost_cpus);
+        let told = has(
+            &decision,
+            |r| matches!(r, Reason::TurnedDown { alternative, .. } if alternative.what.contains("leave of their cores")),
+        );
+        (more, plan.weight, told)
+    };
+    let resource = intent(PartitionPolicy::Resource);
+    assert_eq!(had(&resource, &facts), (true, CpuWeight::Idle, false));
+    let mut changed = resource.clone();
+    changed.partition.leftovers = false;
+    assert_eq!(had(&changed, &facts), (false, CpuWeight::AsFound, false));
+    for (shared, weight) in [
+        (SharedCores::Weight(1), CpuWeight::AsFound),
+        (SharedCores::Equal, CpuWeight::Untouched),
+    ] {
+        changed = resource.clone();
+        changed.partition.best_effort = shared;
+        assert_eq!(had(&changed, &facts), (false, weight, true));
+    }
+    let mut without = facts.clone();
+    without.capabilities = vec![Capability {
+        name: "cpu-weight".into(),
+        missing: Some("no cpu controller".into()),
+    }];
+    assert_eq!(
+        had(&resource, &without),
+        (false, CpuWeight::Untouched, true)
+    );
+    let mut siblings = facts.clone();
+    for cpu in &mut siblings.topology.cpus {
+        cpu.core = CpuId(cpu.id.0 / 2 * 2);
+    }
+    assert_eq!(had(&resource, &siblings), (false, CpuWeight::AsFound, true));
+}
+
+/// What best-effort guests have of the vCPU group isn't its demand: it stays as large as without them.
+#[test]
+fn leftovers_are_nobodys_demand() {
+    let mut sizes = Vec::new();
+    for leftovers in [false, true] {
+        let mut wanted = intent(PartitionPolicy::Resource);
+        wanted.partition.leftovers = leftovers;
+        let mut host = Fluid::new(12, wanted, true);
+        for _ in 0..60 {
+            host.step(2.0, 1.0, |_| None);
+        }
+        sizes.push(host.sizes());
+    }
+    assert_eq!(sizes[0], sizes[1]);
+    assert_eq!(sizes[0], [4, 2, 6, 0]);
 }
 
 #[test]

@@ -136,6 +136,9 @@ fn partition(out: &mut Lines, partition: &PartitionIntent) {
             SharedCores::Weight(weight) => out.bare("best_effort", weight),
         }
     }
+    if partition.policy == PartitionPolicy::Resource {
+        out.bare("leftovers", partition.leftovers);
+    }
     out.section("[partition.exploration]");
     out.bare("enabled", partition.exploration.is_some());
     if let Some(exploration) = partition.exploration {

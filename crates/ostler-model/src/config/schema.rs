@@ -280,6 +280,17 @@ fn read_partition(
         );
     }
 
+    let leftovers = section.get(errors, "leftovers", read::boolean);
+    if leftovers.is_some() && policy != PartitionPolicy::Resource {
+        errors.at(
+            section.key_span("leftovers"),
+            Problem::new(
+                "`leftovers` is a parameter of the policy \"resource\", not of this one",
+                "take `leftovers` out, or set policy = \"resource\"",
+            ),
+        );
+    }
+
     let usual = Exploration::default();
     let mut explore = section.section(errors, "exploration", "[partition.exploration]");
     let enabled = value(explore.get(errors, "enabled", read::boolean), true);
@@ -313,6 +324,7 @@ fn read_partition(
         margin: value(margin, default.margin),
         hold: value(hold, default.hold),
         best_effort: value(best_effort, default.best_effort),
+        leftovers: value(leftovers, default.leftovers),
         exploration: enabled.then_some(exploration),
     }
 }

@@ -68,9 +68,10 @@ fn partition() -> impl Strategy<Value = PartitionIntent> {
         nanos(0, 60_000_000_000),
         option::of(exploration),
         shared(),
+        any::<bool>(),
     )
         .prop_map(
-            |(policy, thresholds, margin, hold, exploration, shared)| PartitionIntent {
+            |(policy, thresholds, margin, hold, exploration, shared, leftovers)| PartitionIntent {
                 policy,
                 thresholds,
                 margin,
@@ -81,6 +82,7 @@ fn partition() -> impl Strategy<Value = PartitionIntent> {
                 } else {
                     SharedCores::default()
                 },
+                leftovers: leftovers || policy != PartitionPolicy::Resource,
                 exploration,
             },
         )
@@ -403,6 +405,12 @@ fn each_mistake_is_refused_at_its_place() {
             3,
             1,
             "is a parameter of the policies \"energy\"",
+        ),
+        (
+            "[partition]\nleftovers = true",
+            2,
+            1,
+            "is a parameter of the policy \"resource\"",
         ),
         (
             "[partition.exploration]\nsamples = 0",

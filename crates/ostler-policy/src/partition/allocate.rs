@@ -18,6 +18,8 @@
 
 /// How far beyond a half a share must be to be rounded the other way than it was: see [`steady_performance`].
 pub const DEADBAND: f64 = 0.25;
+/// The share of its cores' time from which on a group counts as used up. Averages only come near 1.
+const USED_UP: f64 = 0.99;
 
 /// Below this demand of all groups together, in cores, proportions are noise: any split serves it.
 pub const QUIET: f64 = 1.0;
@@ -56,6 +58,11 @@ impl Ask {
     /// What it needs, in cores and parts of cores (`ReqCore` of Algorithm 1).
     pub fn required(self) -> f64 {
         self.busy / self.threshold
+    }
+
+    /// Whether it had no more to give: what it needs is then not known.
+    fn used_up(self) -> bool {
+        self.previous > 0 && self.busy >= USED_UP * f64::from(self.previous)
     }
 
     /// What it needs in whole cores, at least one (`ReqCore` of Algorithm 2).
@@ -128,16 +135,20 @@ pub fn performance(total: u32, vcpu: Ask, nq: Ask) -> Result<Split, Split> {
 ///
 /// Peaks would not do for the proportions: those of two groups are of different moments, and their ratio is of none. Nor would
 /// averages do alone: they learn of a burst when it is over.
+///
+/// Where both groups are used up the split stays, too. How busy they are says then how many cores they have, and nothing of how many they
+/// want; Algorithm 1 would let the ratio of the thresholds move cores, period by period, until one group has none.
 pub fn steady_performance(total: u32, mean: (Ask, Ask), peak: (Ask, Ask)) -> Result<Split, Split> {
     let split = performance(total, mean.0, mean.1);
     let (Ok(wish) | Err(wish)) = split;
     let (vcpu, nq) = (mean.0.previous, mean.1.previous);
     let required = mean.0.required() + mean.1.required();
     let share = f64::from(total) * mean.0.required() / required;
+    let used_up = mean.0.used_up() && mean.1.used_up();
     let stays = vcpu > 0
         && nq > 0
         && vcpu + nq == total
-        && (share - f64::from(vcpu)).abs() <= 0.5 + DEADBAND;
+        && (used_up || (share - f64::from(vcpu)).abs() <= 0.5 + DEADBAND);
     let vcpu = if stays { vcpu } else { wish.vcpu };
     let (least, most) = (peak.0.bare(), total.saturating_sub(peak.1.bare()));
     let vcpu = if least <= most {

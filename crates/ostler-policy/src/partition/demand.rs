@@ -11,7 +11,8 @@
 //! - when the group had no cores of its own: at the start, after a policy that shares cores, or for the first guest of a class.
 //!
 //! Best-effort guests that run on a group's cores for want of idle ones (modes P and E) would make it grow by what is not its
-//! demand; the time that their threads ran is taken off.
+//! demand; the time that their threads ran is taken off. Those that have cores of their own and leftovers besides (mode R) ran on their own
+//! for as long as those were busy, and elsewhere for the rest.
 
 use ostler_model::{
     ActMode, ByThreads, CpuSet, Group, Groups, GuestView, Nanos, Reason, ThreadUsage, Unmeasured,
@@ -59,6 +60,7 @@ pub fn measure(
     seen: &Seen<'_>,
     cores: &Cores,
     previous: Option<&Groups>,
+    leftovers: bool,
     reasons: &mut Vec<Reason>,
 ) -> Demand {
     let usage = Usage::new(&seen.snapshot.cpus, seen.snapshot.interval);
@@ -76,8 +78,11 @@ pub fn measure(
             Some(set) if cores.within(&set) > 0 => {
                 let guests = previous.map_or(0.0, |groups| {
                     let (home, _) = best_effort_home(groups);
+                    let run = best_effort_run(seen) / cores.width();
                     if home == group {
-                        best_effort_run(seen) / cores.width()
+                        run
+                    } else if leftovers && home == Group::BestEffort && group == Group::Vcpu {
+                        (run - cores.busy(&groups.best_effort, &usage)).max(0.0)
                     } else {
                         0.0
                     }

@@ -8,7 +8,13 @@ use super::{PerGroup, Scene, average, baselines, demand, explain, peaks};
 impl Scene<'_> {
     /// Algorithms 1 and 2, and what they leave open. The demand that they go by is the highest within the hold.
     pub(super) fn follow_demand(&self, reasons: &mut Vec<Reason>) -> (Split, PerGroup, PerGroup) {
-        let demand = demand::measure(self.seen, &self.cores, self.previous, reasons);
+        let demand = demand::measure(
+            self.seen,
+            &self.cores,
+            self.previous,
+            self.leftovers,
+            reasons,
+        );
         let mut held = |group, peaks: &[Peak], busy: f64| {
             let peak = self.peak(peaks, busy);
             if peak > busy {

@@ -8,12 +8,13 @@
 //!   Sharing them out by use was tried in the lab: vCPU sets moved in most periods, and each move makes a guest move its work.
 //! - **Pins**: vCPUs are pinned one to a core when there is one latency-critical guest and its vCPUs in use fit. With several, a pin would
 //!   take a core from a neighbour that could use it; with too many vCPUs, two would be tied to one core while another idles.
-//! - **Best-effort**: all threads on the best-effort group, where there is one. Otherwise (modes P and E) on idle cores, and where none is
+//! - **Best-effort**: all threads on the best-effort group, where there is one, and on what is left of the vCPU group besides, where that costs
+//!   nobody anything ([`super::weights::leftovers`]). Otherwise (modes P and E) on idle cores, and where none is
 //!   idle, on the vCPU group, where they yield ([`super::weights`]): they are suspended only by policies that promise cores to them when
 //!   there are any (R, Demeter-like).
 
 use ostler_model::{
-    AgentHealth, AgentState, Alternative, Class, CpuId, CpuSet, CpuWeight, Groups, GuestId,
+    AgentHealth, AgentState, Alternative, Class, CpuId, CpuSet, CpuWeight, Group, Groups, GuestId,
     GuestPlan, GuestView, Layer, QueueCount, Reason, RunState,
 };
 
@@ -21,6 +22,17 @@ use super::Queues;
 use super::cores::Assignment;
 use super::demand::{best_effort_home, old_after};
 use crate::{Member, Seen};
+
+/// What best-effort guests may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BestEffort {
+    /// Nothing: there are no cores for them.
+    Suspended,
+    /// Run where they have their cores ([`best_effort_home`]).
+    AtHome,
+    /// Those with cores of their own have the vCPU group's leftovers, too.
+    Leftovers,
+}
 
 /// What is the same for all guests.
 pub struct Terms<'a> {
@@ -32,8 +44,8 @@ pub struct Terms<'a> {
     pub queues: Queues,
     /// Whether threads may be tied to single cores at all.
     pub pin: bool,
-    /// Whether best-effort guests are suspended.
-    pub suspend: bool,
+    /// What best-effort guests may do.
+    pub best_effort: BestEffort,
     /// Whether vCPU sets follow the vCPU group; otherwise guests use all they have.
     pub confine: bool,
 }
@@ -41,9 +53,13 @@ pub struct Terms<'a> {
 /// Plans each guest of the roster.
 pub fn plan(seen: &Seen<'_>, terms: &Terms<'_>, reasons: &mut Vec<Reason>) -> Vec<GuestPlan> {
     let best_effort = seen.roster.best_effort_count();
-    let (home, home_set) = best_effort_home(terms.groups);
+    let (home, mut home_set) = best_effort_home(terms.groups);
     let cores = home_set.len();
-    if best_effort > 0 && !terms.suspend {
+    let suspend = terms.best_effort == BestEffort::Suspended;
+    if terms.best_effort == BestEffort::Leftovers && home == Group::BestEffort {
+        home_set = home_set.union(&terms.groups.vcpu);
+    }
+    if best_effort > 0 && !suspend {
         reasons.push(Reason::BestEffortOn { group: home, cores });
     }
     let mut stay_suspended = 0;
@@ -61,7 +77,7 @@ pub fn plan(seen: &Seen<'_>, terms: &Terms<'_>, reasons: &mut Vec<Reason>) -> Ve
     for (member, guest) in members.iter().zip(ids) {
         if member.class == Class::BestEffort {
             // What changes is said of each guest; what stays, once.
-            match (terms.suspend, member.view.frozen) {
+            match (suspend, member.view.frozen) {
                 (true, true) => stay_suspended += 1,
                 (true, false) => reasons.push(Reason::Suspend {
                     guest: guest.clone(),
@@ -72,7 +88,7 @@ pub fn plan(seen: &Seen<'_>, terms: &Terms<'_>, reasons: &mut Vec<Reason>) -> Ve
                 }),
                 (false, false) => {}
             }
-            let (run, set) = if terms.suspend {
+            let (run, set) = if suspend {
                 (RunState::Suspended, CpuSet::EMPTY)
             } else {
                 (RunState::Running, home_set)

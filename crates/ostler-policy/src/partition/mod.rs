@@ -44,7 +44,8 @@
 //!   both are needed, they share it.
 //! - With one group alone, P gives it all cores when it is that of the vCPUs. Queues alone follow E in every mode, and leave a
 //!   core to best-effort guests, whose traffic they carry.
-//! - Best-effort guests that share cores with latency-critical ones yield to them there ([`weights`]).
+//! - Best-effort guests that share cores with latency-critical ones yield to them there ([`weights`]). Under R they have what is left of the
+//!   vCPU group besides cores of their own ([`weights::leftovers`]).
 //! - Demand is held: a group grows at once, and gives cores up when its demand has been lower for a while ([`peaks`]). P, which always
 //!   gives all, divides by averages ([`average`], [`allocate::steady_performance`]).
 //! - When nothing could be measured (the first snapshot, or one too old), the cores stay as they were; when there is no before,
@@ -76,7 +77,7 @@ use crate::{Ledger, Seen};
 use allocate::Split;
 use baselines::Pool;
 use cores::{Assignment, Cores};
-use guests::Terms;
+use guests::{BestEffort, Terms};
 
 /// The layer's part of a decision. The cores are in the ledger.
 #[derive(Clone, Debug, PartialEq)]
@@ -117,6 +118,8 @@ struct Scene<'a> {
     thresholds: Thresholds,
     /// Whether this period's measurements count.
     measured: bool,
+    /// Whether best-effort guests have leftovers besides their own cores.
+    leftovers: bool,
     /// What was remembered.
     memory: &'a PartitionState,
 }
@@ -171,6 +174,7 @@ pub fn decide(
     let measured = demand::measurable(seen, previous.is_some())
         .map_err(|why| reasons.push(Reason::Unmeasured(why)))
         .is_ok();
+    let leftovers = weights::leftovers(seen, reasons);
     let scene = Scene {
         needs: Needs {
             vcpu: seen.roster.latency_critical_count() > 0,
@@ -191,6 +195,7 @@ pub fn decide(
         previous,
         thresholds,
         measured,
+        leftovers,
         memory: before,
     };
     let near: Vec<NodeId> = present
@@ -209,9 +214,16 @@ pub fn decide(
         assignment: &division.assignment,
         queues: division.queues,
         pin: division.isolated,
-        suspend: promises_cores
+        best_effort: if promises_cores
             && groups.best_effort.is_empty()
-            && (measured || previous.is_some()),
+            && (measured || previous.is_some())
+        {
+            BestEffort::Suspended
+        } else if leftovers {
+            BestEffort::Leftovers
+        } else {
+            BestEffort::AtHome
+        },
         confine: division.confine,
     };
     let mut guests = guests::plan(seen, &terms, reasons);

@@ -9,7 +9,8 @@
 //! is a function of the plans alone, so it is as stable as they are.
 
 use ostler_model::{
-    Alternative, Class, CpuSet, CpuWeight, GuestPlan, Layer, Reason, RunState, SharedCores,
+    Alternative, Class, CpuSet, CpuWeight, GuestPlan, Layer, PartitionPolicy, Reason, RunState,
+    SharedCores,
 };
 
 use crate::Seen;
@@ -66,11 +67,48 @@ pub fn give(seen: &Seen<'_>, guests: &mut [GuestPlan], reasons: &mut Vec<Reason>
     });
 }
 
+/// Whether best-effort guests that have cores of their own may also have what latency-critical vCPUs leave of theirs: as the policy is R, as
+/// it is wanted, and as they cost those nothing there. A reason says why not.
+///
+/// R sizes the vCPU group for its peaks, so that much of it is idle most of the time: in the lab's ramp two thirds. Isolation asks for
+/// cores that nobody else *delays*, and who is idle for the scheduler is preempted at once. Not so on the sibling of an SMT core, where
+/// both run at half the speed: there, cores stay apart.
+pub fn leftovers(seen: &Seen<'_>, reasons: &mut Vec<Reason>) -> bool {
+    let intent = &seen.intent.partition;
+    let both = seen.roster.latency_critical_count() > 0 && seen.roster.best_effort_count() > 0;
+    if intent.policy != PartitionPolicy::Resource || !intent.leftovers || !both {
+        return false;
+    }
+    let why = if intent.best_effort != SharedCores::Idle {
+        "the configuration doesn't have them idle there"
+    } else if lacking(seen) {
+        "this host's cgroups have no CPU weights"
+    } else if siblings(seen) {
+        "a core's SMT siblings slow each other down"
+    } else {
+        return true;
+    };
+    reasons.push(Reason::TurnedDown {
+        layer: Layer::Partition,
+        alternative: Alternative {
+            what: "what latency-critical vCPUs leave of their cores, for best-effort guests".into(),
+            why: why.into(),
+        },
+    });
+    false
+}
+
 /// Every CPU that any thread of a guest may run on.
 fn everywhere(plan: &GuestPlan) -> CpuSet {
     plan.vcpu_cpus
         .union(&plan.vhost_cpus)
         .union(&plan.emulator_cpus)
+}
+
+/// Whether any two of the host's CPUs are one core's.
+fn siblings(seen: &Seen<'_>) -> bool {
+    let cpus = &seen.facts.topology.cpus;
+    cpus.iter().any(|cpu| cpu.core != cpu.id)
 }
 
 fn lacking(seen: &Seen<'_>) -> bool {

@@ -254,11 +254,9 @@ impl Fluid {
         let best_effort = self.plan.guests.iter().find(|g| g.guest.as_str() == "be0");
         if let Some(plan) = best_effort.filter(|plan| plan.run == RunState::Running) {
             let shared = plan.vcpu_cpus.intersection(&groups.vcpu);
-            let ran = if shared.is_empty() {
-                f64::from(plan.vcpu_cpus.len())
-            } else {
-                (1.0 - utilisation[0]) * f64::from(shared.len())
-            };
+            // All of its own cores, and what is left of others'.
+            let own = plan.vcpu_cpus.difference(&groups.vcpu);
+            let ran = f64::from(own.len()) + (1.0 - utilisation[0]) * f64::from(shared.len());
             busy(&mut next, &plan.vcpu_cpus, 1.0);
             next.guests[0].vcpus[0].usage.run = nanos(ran);
         } else if best_effort.is_some() {
