@@ -17,8 +17,11 @@ use ostler_machine_memory::{Catalogue, Cores, Kind, Level, Node, Part, Range, Sy
 const LINE: u64 = 64;
 /// How far a hit rate may be off, in points of a hundred.
 const BOUND: f64 = 2.0;
-/// User space ends here: there is memory at each address that a program has.
-const USER_SPACE: u64 = 1 << 47;
+/// A program's addresses are apart in a few places; each of these gets memory of its own when it is first touched, at an address with the
+/// same lowest bits, so that its lines fall into the same sets.
+const REGION: u64 = 1 << 30;
+/// Regions that there is memory for.
+const REGIONS: u64 = 16;
 
 /// A program, and what it is run on.
 struct Program {
@@ -191,7 +194,7 @@ fn traced(program: &Program, part: &str) -> Result<Served> {
         nodes: vec![Node {
             ranges: vec![Range {
                 start: 0,
-                bytes: USER_SPACE,
+                bytes: REGIONS * REGION,
             }],
             ..Node::default()
         }],
@@ -204,7 +207,9 @@ fn traced(program: &Program, part: &str) -> Result<Served> {
     ))?;
     let mut served = Served::default();
     let mut now_ps = 0;
+    let mut regions = Vec::new();
     let mut touch = |kind: Kind, address: u64, bytes: u64| {
+        let address = physical(&mut regions, address);
         let lines = address / LINE..=(address + bytes.max(1) - 1) / LINE;
         let mut worst = Level::L1;
         for line in lines {
@@ -233,6 +238,17 @@ fn traced(program: &Program, part: &str) -> Result<Served> {
         program.name
     );
     Ok(served)
+}
+
+/// Where a program's address lies in memory, by the regions that it has touched so far.
+fn physical(regions: &mut Vec<u64>, address: u64) -> u64 {
+    let region = address / REGION;
+    let at = regions.iter().position(|known| *known == region);
+    let at = at.unwrap_or_else(|| {
+        regions.push(region);
+        regions.len() - 1
+    });
+    at as u64 * REGION + address % REGION
 }
 
 /// A line of lackey's: `I  addr,size`, ` L addr,size`, ` S addr,size`, or ` M addr,size` for a load and a store in one, which
@@ -366,6 +382,20 @@ pub fn mix_instructions(numbers: u32) -> Result<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_region_has_memory_of_its_own() {
+        let mut regions = Vec::new();
+        for (address, expected) in [
+            (0x1f_feff_e7be, 0x3eff_e7be),
+            (0x401_6b80, REGION + 0x401_6b80),
+            (0x1f_feff_e7c0, 0x3eff_e7c0),
+            (0x1f_c000_0000, 0),
+        ] {
+            assert_eq!(physical(&mut regions, address), expected);
+        }
+        assert_eq!(regions.len(), 2);
+    }
 
     #[test]
     fn lackeys_lines_are_accesses_and_all_else_is_not() {

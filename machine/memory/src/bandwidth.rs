@@ -33,6 +33,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::block::{Area, Carver};
 use crate::part::LINE_BYTES;
 
 /// Width of a bucket, as a power of two of picoseconds: 1.05 us.
@@ -47,7 +48,7 @@ const COUNT_BITS: u32 = 24;
 /// A device's queue.
 #[derive(Debug)]
 pub(crate) struct Bandwidth {
-    ring: Box<[AtomicU64]>,
+    ring: Area<AtomicU64>,
     shift: u32,
     /// Lines that a bucket has room for, and the fraction beyond, in 1/2^32.
     whole: u64,
@@ -58,7 +59,7 @@ pub(crate) struct Bandwidth {
 
 impl Bandwidth {
     /// A device of so many millions of bytes per second, 1 to 10,000,000, asked by cores whose times differ by `skew_ps`.
-    pub(crate) fn new(mb_per_s: u64, skew_ps: u64) -> Bandwidth {
+    pub(crate) fn new(mb_per_s: u64, skew_ps: u64, carver: &mut Carver) -> Bandwidth {
         // A line takes 64e12 / (mb * 1e6) ps.
         let line_ps = |scale: u64| LINE_BYTES * 1_000_000 * scale / mb_per_s;
         let mut shift = SHIFT;
@@ -68,8 +69,9 @@ impl Bandwidth {
         let scaled = (u128::from(mb_per_s) << (shift + 32)) / u128::from(LINE_BYTES * 1_000_000);
         let lines = u64::try_from(scaled >> 32).unwrap_or(u64::MAX);
         let buckets = (2 * (skew_ps >> shift) + QUEUE).next_power_of_two();
+        let buckets = usize::try_from(buckets).unwrap_or(usize::MAX);
         Bandwidth {
-            ring: (0..buckets).map(|_| AtomicU64::new(0)).collect(),
+            ring: carver.area(buckets),
             shift,
             whole: lines,
             fraction: u64::try_from(scaled & u128::from(u32::MAX)).unwrap_or(0),

@@ -2,6 +2,14 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// A device with a ring of its own.
+fn bandwidth(mb_per_s: u64, skew_ps: u64) -> Bandwidth {
+    let mut measuring = Carver::measuring();
+    Bandwidth::new(mb_per_s, skew_ps, &mut measuring);
+    let mut carver = Carver::heap(measuring.bytes()).expect("there is memory");
+    Bandwidth::new(mb_per_s, skew_ps, &mut carver)
+}
+
 /// Places in all of a time's buckets.
 fn places(device: &Bandwidth, ps: u64) -> u64 {
     (0..ps >> device.shift)
@@ -13,7 +21,7 @@ proptest! {
     /// Any bandwidth: in a millisecond there is room for what fits, to a line.
     #[test]
     fn buckets_add_up_to_the_bandwidth(mb_per_s in 1_u64..10_000_000) {
-        let device = Bandwidth::new(mb_per_s, 10_000_000);
+        let device = bandwidth(mb_per_s, 10_000_000);
         let ps = 1_u64 << 32;
         let lines = u128::from(ps) * u128::from(mb_per_s) / 64_000_000;
         prop_assert!(u128::from(places(&device, ps)).abs_diff(lines) <= 1);
@@ -23,7 +31,7 @@ proptest! {
     #[test]
     fn who_asks_for_less_than_there_is_never_waits(order in Just((0_u64..160).collect::<Vec<_>>()).prop_shuffle()) {
         // 16.4 lines to a bucket, and asked for 16: ten buckets in any order of time.
-        let device = Bandwidth::new(1_001, 10_000_000);
+        let device = bandwidth(1_001, 10_000_000);
         prop_assert_eq!(device.shift, 21);
         for at in order {
             prop_assert_eq!(device.take((at / 16) << 20), 0);
@@ -34,7 +42,7 @@ proptest! {
 #[test]
 fn who_asks_for_more_gets_the_limit_and_waits_in_line() {
     // 1 GB/s: 32.77 lines of 64 ns to a bucket of 2.1 us.
-    let device = Bandwidth::new(1_000, 10_000_000);
+    let device = bandwidth(1_000, 10_000_000);
     let waits: Vec<u64> = (0..200).map(|_| device.take(5)).collect();
     assert!(
         waits[..32].iter().all(|wait| *wait == 0),
@@ -51,7 +59,7 @@ fn who_asks_for_more_gets_the_limit_and_waits_in_line() {
 
 #[test]
 fn a_time_long_past_is_not_counted_and_a_full_ring_bounds_the_wait() {
-    let device = Bandwidth::new(1_000, 10_000_000);
+    let device = bandwidth(1_000, 10_000_000);
     device.take(1 << 40);
     let old = (1 << 40) - ((device.ring.len() as u64) << device.shift);
     assert_eq!(device.take(old), 0);
@@ -67,7 +75,7 @@ fn a_time_long_past_is_not_counted_and_a_full_ring_bounds_the_wait() {
         .map(|slot| slot.load(Relaxed))
         .sum::<u64>();
     assert_eq!(before, after, "it left no trace");
-    let device = Bandwidth::new(1_000, 0);
+    let device = bandwidth(1_000, 0);
     let end = (device.ring.len() as u64) << device.shift;
     for _ in 0..places(&device, end) {
         assert!(device.take(0) < end);
@@ -79,7 +87,7 @@ fn a_time_long_past_is_not_counted_and_a_full_ring_bounds_the_wait() {
 /// given twice.
 #[test]
 fn many_threads_at_once_get_the_limit() {
-    let device = Bandwidth::new(4_000, 10_000_000);
+    let device = bandwidth(4_000, 10_000_000);
     let served: Vec<u64> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4_u64)
             .map(|thread| {

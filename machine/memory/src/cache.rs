@@ -1,25 +1,23 @@
-//! Which lines a cache holds, in which MESI state, and which one leaves next: least recently used first, as in the textbooks.
+//! A core's own first caches: which lines they hold, in which MESI state.
 //!
-//! A line is the physical address over [`LINE_BYTES`](crate::part::LINE_BYTES); a *word* is a line and its state, and 0
-//! nothing. There are two kinds of cache:
-//!
-//! - [`L1`] is what a core's every access looks into, so it must cost next to nothing: no lock, no read-modify-write on a
-//!   hit. Its tags are atomics that the core reads, and the order of use of each set's ways is one word of sixteen nibbles
-//!   that nobody else writes.
-//! - [`Sets`] is everything else, behind a shard's lock. A set is kept in its order of use, the latest first, so that a look
-//!   from the front finds most lines at once and the last one is the victim.
+//! This is what a core's every access looks into, so it must cost next to nothing: no lock, no read-modify-write on a hit. A line
+//! is the physical address over [`LINE_BYTES`](crate::part::LINE_BYTES); a *word* is a line and its state, and 0 nothing. What
+//! stands behind, L2 and L3, is in [`crate::sets`].
 //!
 //! ## Who writes an L1's tags
 //!
-//! Its core's thread and, to take a line away or to make it shared, any other core's thread. All but one of these writes
-//! happen under the lock of the line's shard, and since all lines of a set are in one shard (see `system`), nobody else
-//! writes that set meanwhile, with one exception: its own core, on a store to a line that it has for itself, makes it
+//! Its core's thread and, to take a line away or to make it shared, any other core's thread. Others hold the lock of the line's
+//! shard and this core's own lock; the core itself holds one or the other (see `system`). So nobody else writes a set meanwhile,
+//! with one exception: its own core, on a store to a line that it has for itself, makes it
 //! modified without a lock. That is a compare-exchange from exactly the word it saw; others use swaps, which return what they
 //! replace (its own thread needn't: it can't race with itself). So if the store was first, the other sees that the line was modified; if it was second, it fails and the core
 //! goes the long way. Every line's words are one atomic's modification order, which is why nothing stronger than relaxed is
 //! needed: no other memory is published by them.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+
+use crate::block::{Area, Carver, STEP};
+use crate::order::Order;
 
 /// A line's MESI state; absent lines have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,7 +31,9 @@ pub enum State {
 }
 
 impl State {
-    fn of(word: u64) -> State {
+    /// Of a word's lowest two bits, which aren't both 0.
+    #[inline]
+    pub(crate) fn of(word: u64) -> State {
         match word & 3 {
             1 => State::Shared,
             2 => State::Exclusive,
@@ -42,10 +42,12 @@ impl State {
     }
 }
 
+#[inline]
 fn word(line: u64, state: State) -> u64 {
     line << 2 | state as u64
 }
 
+#[inline]
 fn is(word: u64, line: u64) -> bool {
     // Anything but the same line leaves more than the state's two bits; no state is no line.
     (word ^ (line << 2)).wrapping_sub(1) < 3
@@ -56,69 +58,64 @@ fn content(word: u64) -> Option<(u64, State)> {
     (word != 0).then(|| (word >> 2, State::of(word)))
 }
 
-/// The first that is right, of 32 at most. All are looked at: leaving early is a branch that nobody can foretell, and costs
-/// more.
+/// The first of some ways.
 #[inline]
-fn position<T>(all: &[T], right: impl Fn(&T) -> bool) -> Option<usize> {
-    let (fours, rest) = all.as_chunks::<4>();
-    let (mut mask, mut at) = (0_u32, 0);
-    for four in fours {
-        let [a, b, c, d] = four.each_ref().map(|one| u32::from(right(one)));
-        mask |= (a | b << 1 | c << 2 | d << 3) << at;
-        at += 4;
-    }
-    for one in rest {
-        mask |= u32::from(right(one)) << at;
-        at += 1;
-    }
-    (mask != 0).then_some(mask.trailing_zeros() as usize)
+pub(crate) fn first(ways: u32) -> Option<usize> {
+    (ways != 0).then_some(ways.trailing_zeros() as usize)
 }
 
-/// The nibbles 0 to 15: the order of use of ways that were never used.
-const ORDER: u64 = 0xfedc_ba98_7654_3210;
-const ONES: u64 = 0x1111_1111_1111_1111;
-
 /// Guesses for each set of an [`L1`].
-const GUESSES: u64 = 16;
+const GUESSES: usize = 16;
 
 /// A core's own first cache, of instructions or of data.
 #[derive(Debug)]
 pub(crate) struct L1 {
-    tags: Box<[AtomicU64]>,
-    /// For each set its ways, the latest used in the lowest nibble. Nibbles beyond the ways never move.
-    order: Box<[AtomicU64]>,
+    tags: Area<AtomicU64>,
+    /// Nobody writes it but the core.
+    order: Order,
     /// By a line's lowest bits, more of them than choose its set: the way where such a line was last found. A look into a
     /// set compares one tag instead of all, and has no branch that can't be foretold. A wrong guess costs time alone.
-    guesses: Box<[AtomicU8]>,
+    guesses: Area<AtomicU8>,
     ways: usize,
-    mask: u64,
+    mask: usize,
+    /// Words of a set, as a power of two: its ways, and perhaps a few that are never used.
+    shift: u32,
 }
 
 impl L1 {
-    /// An empty one of `sets` (a power of two) of 1 to 16 ways.
-    pub(crate) fn new(sets: u64, ways: usize) -> L1 {
-        let count = usize::try_from(sets).unwrap_or(usize::MAX);
+    /// One of `sets` (a power of two) of 1 to 16 ways.
+    pub(crate) fn new(sets: usize, ways: usize, carver: &mut Carver) -> L1 {
+        let stride = ways.next_power_of_two().max(STEP);
         L1 {
-            tags: (0..count * ways).map(|_| AtomicU64::new(0)).collect(),
-            order: (0..count).map(|_| AtomicU64::new(ORDER)).collect(),
-            guesses: (0..sets * GUESSES).map(|_| AtomicU8::new(0)).collect(),
+            tags: carver.area(sets * stride),
+            order: Order::new(sets, ways, carver),
+            guesses: carver.area(sets * GUESSES),
             ways,
             mask: sets - 1,
+            shift: stride.trailing_zeros(),
         }
     }
 
     #[allow(
         clippy::cast_possible_truncation,
-        reason = "a set's number is below the number of sets, which is a usize"
+        reason = "only its lowest bits count"
     )]
     #[inline]
     fn set(&self, line: u64) -> usize {
-        (line & self.mask) as usize
+        line as usize & self.mask
     }
 
     #[inline]
-    fn tags(&self, set: usize) -> &[AtomicU64] {
-        &self.tags[set * self.ways..][..self.ways]
+    fn tag(&self, set: usize, way: usize) -> &AtomicU64 {
+        &self.tags[(set << self.shift) + way]
+    }
+
+    /// Where a line is in its set, and which ways are free.
+    #[inline]
+    fn scan(&self, set: usize, line: u64) -> (Option<usize>, u32) {
+        let stride = 1 << self.shift;
+        let scan = self.tags.scan::<2>(set << self.shift, stride, line << 2);
+        (first(scan.found), scan.free & ((1 << self.ways) - 1))
     }
 
     #[allow(
@@ -136,18 +133,14 @@ impl L1 {
     pub(crate) fn hit(&self, line: u64, write: bool) -> bool {
         let set = self.set(line);
         let guess = usize::from(self.guess(line).load(Relaxed));
-        let tag = &self.tags[set * self.ways + guess];
+        let tag = self.tag(set, guess);
         let found = tag.load(Relaxed);
         if !is(found, line) {
             return self.look(line, write);
         }
         let good = !write || self.own(tag, found);
         if good {
-            let order = self.order[set].load(Relaxed);
-            // Programs stay with a line for a while, and then there is nothing to do.
-            if (order & 15) as usize != guess {
-                self.order[set].store(to_front(order, guess), Relaxed);
-            }
+            self.order.use_way_of_few(set, guess);
         }
         good
     }
@@ -156,11 +149,11 @@ impl L1 {
     #[inline(never)]
     fn look(&self, line: u64, write: bool) -> bool {
         let set = self.set(line);
-        let tags = self.tags(set);
-        let Some(way) = position(tags, |tag| is(tag.load(Relaxed), line)) else {
+        let (Some(way), _) = self.scan(set, line) else {
             return false;
         };
-        let good = !write || self.own(&tags[way], tags[way].load(Relaxed));
+        let tag = self.tag(set, way);
+        let good = !write || self.own(tag, tag.load(Relaxed));
         if good {
             self.uses(line, set, way);
         }
@@ -171,8 +164,7 @@ impl L1 {
     #[allow(clippy::cast_possible_truncation, reason = "there are 16 ways at most")]
     fn uses(&self, line: u64, set: usize, way: usize) {
         self.guess(line).store(way as u8, Relaxed);
-        let order = self.order[set].load(Relaxed);
-        self.order[set].store(to_front(order, way), Relaxed);
+        self.order.use_way_of_few(set, way);
     }
 
     /// Makes a line modified if this core has it for itself.
@@ -189,30 +181,27 @@ impl L1 {
     }
 
     fn find(&self, line: u64) -> Option<&AtomicU64> {
-        let tags = self.tags(self.set(line));
-        let at = position(tags, |tag| is(tag.load(Relaxed), line))?;
-        Some(&tags[at])
+        let set = self.set(line);
+        let (way, _) = self.scan(set, line);
+        Some(self.tag(set, way?))
     }
 
-    /// Under the shard's lock: whether a line is there.
+    /// Under a lock: whether a line is there.
     pub(crate) fn holds(&self, line: u64) -> bool {
         self.find(line).is_some()
     }
 
-    /// By the core itself, under the shard's lock: puts a line in, or changes the state of one that is there. Returns what
-    /// had to leave.
+    /// By the core itself, under a lock: puts a line in, or changes the state of one that is there. Returns what had to leave.
     pub(crate) fn put(&self, line: u64, state: State) -> Option<(u64, State)> {
         let set = self.set(line);
-        let tags = self.tags(set);
-        let there = position(tags, |tag| is(tag.load(Relaxed), line));
-        let free = || position(tags, |tag| tag.load(Relaxed) == 0);
-        let way = there.or_else(free).unwrap_or_else(|| {
-            let order = self.order[set].load(Relaxed);
-            (order >> (4 * (self.ways - 1)) & 15) as usize
-        });
+        let (there, free) = self.scan(set, line);
+        let way = there
+            .or_else(|| first(free))
+            .unwrap_or_else(|| self.order.last(set, self.ways));
+        let tag = self.tag(set, way);
         // Nobody else writes here now: others would need the lock, and the one who doesn't is this very thread.
-        let before = tags[way].load(Relaxed);
-        tags[way].store(word(line, state), Relaxed);
+        let before = tag.load(Relaxed);
+        tag.store(word(line, state), Relaxed);
         self.uses(line, set, way);
         if there.is_some() {
             None
@@ -221,13 +210,13 @@ impl L1 {
         }
     }
 
-    /// Under the shard's lock, by anybody: takes a line away. Returns its last state.
+    /// Under locks, by anybody: takes a line away. Returns its last state.
     pub(crate) fn take(&self, line: u64) -> Option<State> {
         let tag = self.find(line)?;
         Some(State::of(tag.swap(0, Relaxed)))
     }
 
-    /// Under the shard's lock, by anybody: leaves a line only to be read. Returns its last state.
+    /// Under locks, by anybody: leaves a line only to be read. Returns its last state.
     pub(crate) fn share(&self, line: u64) -> Option<State> {
         let tag = self.find(line)?;
         Some(State::of(tag.swap(word(line, State::Shared), Relaxed)))
@@ -237,114 +226,6 @@ impl L1 {
     pub(crate) fn contents(&self) -> Vec<(u64, State)> {
         let words = self.tags.iter().map(|tag| tag.load(Relaxed));
         words.filter_map(content).collect()
-    }
-}
-
-/// The order of use once `way` has been used: the nibble moves to the front, those before it one back.
-#[inline]
-fn to_front(order: u64, way: usize) -> u64 {
-    let way = way as u64;
-    // The lowest zero nibble of `other` is where the way stands; a borrow can only falsify nibbles above it.
-    let other = order ^ (way * ONES);
-    let zeros = other.wrapping_sub(ONES) & !other & (ONES << 3);
-    let at = zeros.trailing_zeros() & !3;
-    let before = (1_u64 << at) - 1;
-    let upto = before << 4 | 15;
-    order & !upto | (order & before) << 4 | way
-}
-
-/// Part of a cache behind a lock: those of its sets that are in one shard.
-#[derive(Debug)]
-pub(crate) struct Sets {
-    words: Box<[u64]>,
-    ways: usize,
-    shift: u32,
-    mask: u64,
-}
-
-impl Sets {
-    /// The part of an empty cache of `sets` that is in each of `1 << shift` shards.
-    pub(crate) fn new(sets: u64, ways: usize, shift: u32) -> Sets {
-        let local = sets >> shift;
-        let words = usize::try_from(local).unwrap_or(usize::MAX) * ways;
-        Sets {
-            words: vec![0; words].into_boxed_slice(),
-            ways,
-            shift,
-            mask: local - 1,
-        }
-    }
-
-    /// Lines that fit in.
-    pub(crate) fn capacity(&self) -> usize {
-        self.words.len()
-    }
-
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "a set's number is below the number of sets, which is a usize"
-    )]
-    fn set(&self, line: u64) -> &[u64] {
-        let set = (line >> self.shift & self.mask) as usize;
-        &self.words[set * self.ways..][..self.ways]
-    }
-
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "a set's number is below the number of sets, which is a usize"
-    )]
-    fn set_mut(&mut self, line: u64) -> &mut [u64] {
-        let set = (line >> self.shift & self.mask) as usize;
-        &mut self.words[set * self.ways..][..self.ways]
-    }
-
-    /// A line's state, without using it.
-    pub(crate) fn state(&self, line: u64) -> Option<State> {
-        let set = self.set(line);
-        let at = position(set, |word| is(*word, line))?;
-        Some(State::of(set[at]))
-    }
-
-    /// Uses a line. Returns its state.
-    pub(crate) fn touch(&mut self, line: u64) -> Option<State> {
-        let set = self.set_mut(line);
-        let at = position(set, |word| is(*word, line))?;
-        let found = set[at];
-        set.copy_within(..at, 1);
-        set[0] = found;
-        Some(State::of(found))
-    }
-
-    /// Changes the state of a line that is there, without using it. Returns whether it is.
-    pub(crate) fn change(&mut self, line: u64, state: State) -> bool {
-        let found = self.set_mut(line).iter_mut().find(|word| is(**word, line));
-        found.map(|found| *found = word(line, state)).is_some()
-    }
-
-    /// Puts a line in that isn't there. Returns what had to leave.
-    pub(crate) fn insert(&mut self, line: u64, state: State) -> Option<(u64, State)> {
-        let set = self.set_mut(line);
-        let last = set.len() - 1;
-        let victim = set[last];
-        set.copy_within(..last, 1);
-        set[0] = word(line, state);
-        content(victim)
-    }
-
-    /// Takes a line away. Returns its last state.
-    pub(crate) fn take(&mut self, line: u64) -> Option<State> {
-        let set = self.set_mut(line);
-        let at = position(set, |word| is(*word, line))?;
-        let found = set[at];
-        set.copy_within(at + 1.., at);
-        let last = set.len() - 1;
-        set[last] = 0;
-        Some(State::of(found))
-    }
-
-    /// All that it holds.
-    pub(crate) fn contents(&self) -> impl Iterator<Item = (u64, State)> {
-        self.words.iter().filter_map(|word| content(*word))
     }
 }
 

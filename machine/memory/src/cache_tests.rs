@@ -1,22 +1,11 @@
-use proptest::prelude::*;
-
 use super::*;
 
-proptest! {
-    /// The word of nibbles is the list that one would keep.
-    #[test]
-    fn the_order_of_use_is_that_of_a_list(uses in proptest::collection::vec(0_usize..16, 0..200)) {
-        let mut order = ORDER;
-        let mut list: Vec<usize> = (0..16).collect();
-        for way in uses {
-            order = to_front(order, way);
-            list.retain(|other| *other != way);
-            list.insert(0, way);
-            for (at, way) in list.iter().enumerate() {
-                prop_assert_eq!(order >> (4 * at) & 15, *way as u64);
-            }
-        }
-    }
+/// A cache with memory of its own.
+fn l1(sets: usize, ways: usize) -> L1 {
+    let mut measuring = Carver::measuring();
+    L1::new(sets, ways, &mut measuring);
+    let mut carver = Carver::heap(measuring.bytes()).expect("there is memory");
+    L1::new(sets, ways, &mut carver)
 }
 
 #[test]
@@ -34,7 +23,7 @@ fn a_word_is_its_line_only_with_a_state() {
 
 #[test]
 fn a_store_needs_the_line_for_itself_and_says_that_it_changed_it() {
-    let l1 = L1::new(4, 2);
+    let l1 = l1(4, 2);
     assert!(!l1.hit(8, false));
     l1.put(8, State::Shared);
     assert!(l1.hit(8, false) && !l1.hit(8, true));
@@ -53,7 +42,7 @@ fn a_store_needs_the_line_for_itself_and_says_that_it_changed_it() {
 /// A store without a lock races with somebody who takes the line away: one of them is first, and both know which.
 #[test]
 fn a_store_and_a_theft_at_once_agree_on_who_was_first() {
-    let l1 = L1::new(1, 1);
+    let l1 = l1(1, 1);
     let (mut before, mut after) = (0, 0);
     for _ in 0..2_000 {
         l1.put(1, State::Exclusive);
@@ -73,14 +62,14 @@ fn a_store_and_a_theft_at_once_agree_on_who_was_first() {
 /// The same, with the worst of moments chosen: the line goes between the look and the store.
 #[test]
 fn a_store_to_a_line_that_has_just_gone_changes_nothing() {
-    let l1 = L1::new(1, 1);
+    let l1 = l1(1, 1);
     let seen = word(1, State::Exclusive);
     l1.put(1, State::Exclusive);
     assert_eq!(l1.take(1), Some(State::Exclusive));
-    assert!(!l1.own(&l1.tags[0], seen));
+    assert!(!l1.own(l1.tag(0, 0), seen));
     assert!(l1.contents().is_empty(), "no stale copy");
     l1.put(1, State::Exclusive);
     assert_eq!(l1.share(1), Some(State::Exclusive));
-    assert!(!l1.own(&l1.tags[0], seen));
+    assert!(!l1.own(l1.tag(0, 0), seen));
     assert_eq!(l1.contents(), [(1, State::Shared)]);
 }

@@ -1,10 +1,9 @@
 //! What all caches hold, for whoever wants to check it while nobody accesses anything.
 
-use std::sync::PoisonError;
-
-use crate::cache::{Sets, State};
+use crate::cache::State;
 use crate::directory::Entry;
 use crate::part::Policy;
+use crate::sets::Sets;
 use crate::system::System;
 
 /// Lines and their states.
@@ -48,43 +47,41 @@ pub struct Contents {
 impl System {
     /// All that the caches hold. True only while no core accesses anything. Not for a hot path.
     pub fn contents(&self) -> Contents {
+        // What no node has shows as a line that no node has either.
+        let line = |index| self.map.of_index(index).map_or(!index, |place| place.line);
+        let lines = |cache: &Sets| {
+            let found = cache.contents();
+            found
+                .map(|(index, state)| (line(index), state))
+                .collect::<Lines>()
+        };
         let cores = self.cores.iter().map(|core| CoreContents {
             l1i: core.code.contents(),
             l1d: core.data.contents(),
-            l2: Vec::new(),
+            l2: lines(&core.l2),
             group: core.group,
         });
         let groups = self.groups.iter().map(|group| GroupContents {
-            l3: Vec::new(),
-            policy: group.l3,
+            l3: group.cache().map(lines).unwrap_or_default(),
+            policy: group.policy(),
         });
-        let mut all = Contents {
+        let entries = self.directory.contents();
+        let entries = entries.map(|(index, entry)| (line(index), entry));
+        let filters = self.memory.iter().map(|memory| {
+            let held = lines(memory.filter.as_ref()?);
+            Some(held.into_iter().map(|(line, _)| line).collect())
+        });
+        Contents {
             cores: cores.collect(),
             groups: groups.collect(),
-            directory: Vec::new(),
-            filters: vec![None; self.memory.len()],
-        };
-        for shard in &self.shards {
-            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            for (core, l2) in all.cores.iter_mut().zip(&shard.l2) {
-                core.l2.extend(l2.contents());
-            }
-            for (group, l3) in all.groups.iter_mut().zip(&shard.l3) {
-                group.l3.extend(l3.iter().flat_map(Sets::contents));
-            }
-            all.directory.extend(shard.directory.contents());
-            for (lines, filter) in all.filters.iter_mut().zip(&shard.filters) {
-                if let Some(filter) = filter {
-                    let found = filter.contents().map(|(line, _)| line);
-                    lines.get_or_insert_default().extend(found);
-                }
-            }
+            directory: entries.collect(),
+            filters: filters.collect(),
         }
-        all
     }
 
     /// The node of an address, if any has it.
     pub fn node_of_address(&self, address: u64) -> Option<usize> {
-        self.node_of(address / crate::part::LINE_BYTES)
+        let place = self.map.place(address / crate::part::LINE_BYTES)?;
+        Some(place.node)
     }
 }

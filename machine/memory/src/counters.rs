@@ -9,6 +9,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::block::{Area, Carver};
 use crate::part::LINE_BYTES;
 
 /// What an access is.
@@ -70,60 +71,77 @@ impl Level {
     ];
 }
 
-/// A counter with one writer.
-#[derive(Debug, Default)]
-pub(crate) struct Own(AtomicU64);
+/// Kinds and levels in the block.
+const SERVED: usize = Kind::ALL.len() * Level::ALL.len();
 
-impl Own {
-    #[inline]
-    pub(crate) fn add(&self, more: u64) {
-        self.0
-            .store(self.0.load(Relaxed).wrapping_add(more), Relaxed);
-    }
-
-    fn get(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
+/// What a core's thread counts beside; each stands behind those in its area.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Count {
+    /// Time charged beyond L1's latency.
+    StallPs,
+    QueuedPs,
+    SnoopsSent,
+    BackInvalidations,
 }
+
+/// Where lines read from, and written back to, each node are counted.
+const LINES: usize = SERVED + Count::BackInvalidations as usize + 1;
 
 /// What a core's thread counts.
 #[derive(Debug)]
-#[repr(align(128))]
-pub(crate) struct Counters {
-    served: [[Own; Level::ALL.len()]; Kind::ALL.len()],
-    /// Time charged beyond L1's latency.
-    pub(crate) stall_ps: Own,
-    pub(crate) queued_ps: Own,
-    pub(crate) snoops_sent: Own,
-    pub(crate) back_invalidations: Own,
-    /// Lines read from, and written back to, each node.
-    pub(crate) lines: Box<[Own]>,
-}
+pub(crate) struct Counters(Area<AtomicU64>);
 
 impl Counters {
-    pub(crate) fn new(nodes: usize) -> Counters {
-        Counters {
-            served: Default::default(),
-            stall_ps: Own::default(),
-            queued_ps: Own::default(),
-            snoops_sent: Own::default(),
-            back_invalidations: Own::default(),
-            lines: (0..nodes).map(|_| Own::default()).collect(),
-        }
+    pub(crate) fn new(nodes: usize, carver: &mut Carver) -> Counters {
+        Counters(carver.area(LINES + nodes))
+    }
+
+    /// By the one thread that writes it.
+    #[inline]
+    fn more(&self, at: usize, more: u64) {
+        let word = &self.0[at];
+        word.store(word.load(Relaxed).wrapping_add(more), Relaxed);
     }
 
     #[inline]
     pub(crate) fn served(&self, kind: Kind, level: Level) {
-        self.served[kind as usize][level as usize].add(1);
+        self.more(kind as usize * Level::ALL.len() + level as usize, 1);
+    }
+
+    #[inline]
+    pub(crate) fn add(&self, count: Count, more: u64) {
+        self.more(SERVED + count as usize, more);
+    }
+
+    /// A line comes from a node or goes there.
+    #[inline]
+    pub(crate) fn line(&self, node: usize) {
+        self.more(LINES + node, 1);
+    }
+
+    fn get(&self, at: usize) -> u64 {
+        self.0[at].load(Relaxed)
     }
 }
 
 /// What others count of a core.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(crate) struct Received {
-    pub(crate) snoops: AtomicU64,
-    pub(crate) back_invalidated: AtomicU64,
+#[derive(Debug)]
+pub(crate) struct Received(Area<AtomicU64>);
+
+impl Received {
+    pub(crate) fn new(carver: &mut Carver) -> Received {
+        Received(carver.area(2))
+    }
+
+    /// Snoops.
+    pub(crate) fn snoops(&self) -> &AtomicU64 {
+        &self.0[0]
+    }
+
+    /// Lines lost to a full L3 or filter.
+    pub(crate) fn back_invalidated(&self) -> &AtomicU64 {
+        &self.0[1]
+    }
 }
 
 /// What a core has done so far.
@@ -157,25 +175,25 @@ impl Counts {
     }
 
     pub(crate) fn reread(&mut self, own: &Counters, received: &Received, l1_ps: u64) {
-        self.served = own
-            .served
-            .each_ref()
-            .map(|row| row.each_ref().map(Own::get));
-        self.stall_ps = own.stall_ps.get();
+        let row =
+            |kind: usize| std::array::from_fn(|level| own.get(kind * Level::ALL.len() + level));
+        self.served = std::array::from_fn(row);
+        self.stall_ps = own.get(SERVED + Count::StallPs as usize);
         let nowhere: u64 = self
             .served
             .iter()
             .map(|row| row[Level::Nowhere as usize])
             .sum();
         self.charged_ps = (self.accesses() - nowhere) * l1_ps + self.stall_ps;
-        self.queued_ps = own.queued_ps.get();
-        self.snoops_sent = own.snoops_sent.get();
-        self.snoops_received = received.snoops.load(Relaxed);
-        self.back_invalidations = own.back_invalidations.get();
-        self.back_invalidated = received.back_invalidated.load(Relaxed);
+        self.queued_ps = own.get(SERVED + Count::QueuedPs as usize);
+        self.snoops_sent = own.get(SERVED + Count::SnoopsSent as usize);
+        self.snoops_received = received.snoops().load(Relaxed);
+        self.back_invalidations = own.get(SERVED + Count::BackInvalidations as usize);
+        self.back_invalidated = received.back_invalidated().load(Relaxed);
         self.node_bytes.clear();
-        let bytes = own.lines.iter().map(|lines| lines.get() * LINE_BYTES);
-        self.node_bytes.extend(bytes);
+        let lines = own.0[LINES..].iter();
+        self.node_bytes
+            .extend(lines.map(|lines| lines.load(Relaxed) * LINE_BYTES));
     }
 
     /// Accesses in all.

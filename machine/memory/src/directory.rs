@@ -1,11 +1,22 @@
 //! Who holds a line: the one place that is asked before anybody's cache is disturbed.
 //!
-//! Exact, unlike hardware's: it has an entry for each line that any L2 or L3 holds, and knows every holder. So nobody is
+//! Exact, unlike hardware's: it knows every holder of each line that any L2 or L3 holds. So nobody is
 //! snooped in vain, and nothing is taken back because the directory is full; what a device with a snoop filter of bounded
 //! size does (CXL 3's Back-Invalidate) is that device's own, in `transaction`.
 //!
-//! An open hash table with linear probing, and deletion by moving entries back, so that it never degrades and never
-//! allocates: there are at most as many lines as caches have room for, and the table is a third larger than that.
+//! ## An array, not a hash table
+//!
+//! There is an entry for each line of physical memory, by its index ([`crate::map`]), and it is as narrow as the machine lets it be: 4
+//! bytes where cores and groups are 31 together, 8 where they are 63, 24 beyond. Most of it is never touched and then
+//! costs nothing. So an entry is found without a search, its neighbours share its cache line, and that line can be fetched before it is
+//! needed. A hash table of what is cached is smaller, but its entries must carry their lines and all holders in three words, stand
+//! anywhere, and be moved when one goes.
+//!
+//! An entry is read and written under the lock of its line's shard.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use crate::block::{Area, Carver};
 
 /// What is known of a line. Nobody holding it is the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,122 +29,136 @@ pub struct Entry {
     pub exclusive: bool,
 }
 
-impl Entry {
-    fn is_empty(self) -> bool {
-        self.cores == 0 && self.groups == 0
-    }
+/// Lines of which is known together whether there was ever an entry, so that the rest need never be looked at.
+const PAGE: usize = 4096;
+
+#[derive(Debug)]
+enum Words {
+    /// Whether it is exclusive, the cores, the groups.
+    Narrow(Area<AtomicU32>),
+    /// The same.
+    Wide(Area<AtomicU64>),
+    /// A word for each.
+    Apart(Area<[AtomicU64; 3]>),
 }
 
-/// Lines of a shard that stand together.
-const RUN: u64 = 16;
-/// Words of a place: the line and one, above whether it is exclusive; the cores; the groups. A first word of 0 is an empty
-/// place, so that a fresh table is all zeros and costs memory only where it is used.
-const WORDS: usize = 3;
-
-/// A shard's part of the directory.
+/// The directory.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    words: Box<[u64]>,
-    /// Places less one; their number is a power of two.
-    mask: usize,
-    /// Bits of a line that are alike in the whole shard.
-    shift: u32,
+    words: Words,
+    /// By page: not 0 where there was an entry.
+    touched: Area<AtomicU8>,
+    cores: u32,
+}
+
+/// Lines are indices of areas: what doesn't fit has no memory either.
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "indices are below the length of an area"
+)]
+#[inline]
+fn at(index: u64) -> usize {
+    index as usize
 }
 
 impl Directory {
-    /// Room for so many lines, which differ above their lowest `shift` bits.
-    pub(crate) fn new(lines: usize, shift: u32) -> Directory {
-        let size = (lines + lines / 3 + 4).next_power_of_two();
+    /// For so many lines, cores and groups.
+    pub(crate) fn new(lines: u64, cores: usize, groups: usize, carver: &mut Carver) -> Directory {
+        let lines = usize::try_from(lines).unwrap_or(usize::MAX);
+        let touched = carver.area(lines.div_ceil(PAGE));
         Directory {
-            words: vec![0; size * WORDS].into_boxed_slice(),
-            mask: size - 1,
-            shift,
+            words: match cores + groups + 1 {
+                ..=32 => Words::Narrow(carver.area(lines)),
+                33..=64 => Words::Wide(carver.area(lines)),
+                _ => Words::Apart(carver.area(lines)),
+            },
+            touched,
+            cores: u32::try_from(cores).unwrap_or(u32::MAX),
         }
     }
 
-    /// Where a line would stand if nobody stood in its way. Neighbours stand together, as they are asked for together, and the
-    /// real machine's caches and TLB are grateful; runs of them are scattered.
-    #[allow(clippy::cast_possible_truncation, reason = "the mask is a usize")]
-    fn home(&self, line: u64) -> usize {
-        let line = line >> self.shift;
-        let run = (line / RUN).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        (run * RUN + line % RUN) as usize & self.mask
-    }
-
-    fn next(&self, at: usize) -> usize {
-        (at + 1) & self.mask
-    }
-
-    fn place(&self, at: usize) -> &[u64] {
-        &self.words[at * WORDS..][..WORDS]
-    }
-
-    fn place_mut(&mut self, at: usize) -> &mut [u64] {
-        &mut self.words[at * WORDS..][..WORDS]
-    }
-
-    /// The line that stands in a place.
-    fn line(&self, at: usize) -> Option<u64> {
-        (self.place(at)[0] >> 1).checked_sub(1)
-    }
-
-    /// Where a line stands, or the empty place where it would.
-    fn find(&self, line: u64) -> usize {
-        let mut at = self.home(line);
-        while self.line(at).is_some_and(|other| other != line) {
-            at = self.next(at);
-        }
-        at
-    }
-
-    fn entry(&self, at: usize) -> Entry {
-        let place = self.place(at);
+    #[inline]
+    fn unpack(&self, word: u64) -> Entry {
         Entry {
-            cores: place[1],
-            groups: place[2],
-            exclusive: place[0] & 1 != 0,
+            cores: word >> 1 & ((1 << self.cores) - 1),
+            groups: word >> 1 >> self.cores,
+            exclusive: word & 1 != 0,
         }
     }
 
-    /// What is known of a line. An empty place says that nothing is.
-    pub(crate) fn get(&self, line: u64) -> Entry {
-        self.entry(self.find(line))
+    #[inline]
+    fn pack(&self, entry: Entry) -> u64 {
+        entry.groups << self.cores << 1 | entry.cores << 1 | u64::from(entry.exclusive)
+    }
+
+    /// What is known of a line.
+    #[inline]
+    pub(crate) fn get(&self, index: u64) -> Entry {
+        match &self.words {
+            Words::Narrow(words) => self.unpack(words[at(index)].load(Relaxed).into()),
+            Words::Wide(words) => self.unpack(words[at(index)].load(Relaxed)),
+            Words::Apart(words) => {
+                let [exclusive, cores, groups] =
+                    words[at(index)].each_ref().map(|word| word.load(Relaxed));
+                Entry {
+                    cores,
+                    groups,
+                    exclusive: exclusive != 0,
+                }
+            }
+        }
     }
 
     /// Notes what is known of a line now.
-    pub(crate) fn put(&mut self, line: u64, entry: Entry) {
-        let at = self.find(line);
-        if !entry.is_empty() {
-            let first = (line + 1) << 1 | u64::from(entry.exclusive);
-            self.place_mut(at)
-                .copy_from_slice(&[first, entry.cores, entry.groups]);
-        } else if self.line(at).is_some() {
-            self.remove(at);
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "it fits where it is to be narrow"
+    )]
+    #[inline]
+    pub(crate) fn put(&self, index: u64, entry: Entry) {
+        let touched = &self.touched[at(index) / PAGE];
+        if touched.load(Relaxed) == 0 {
+            touched.store(1, Relaxed);
+        }
+        match &self.words {
+            Words::Narrow(words) => words[at(index)].store(self.pack(entry) as u32, Relaxed),
+            Words::Wide(words) => words[at(index)].store(self.pack(entry), Relaxed),
+            Words::Apart(words) => {
+                let all = [entry.exclusive.into(), entry.cores, entry.groups];
+                for (word, one) in words[at(index)].iter().zip(all) {
+                    word.store(one, Relaxed);
+                }
+            }
         }
     }
 
-    /// Empties a place and closes the gap: each entry behind it that may stand there does.
-    fn remove(&mut self, mut gap: usize) {
-        let mut at = gap;
-        loop {
-            at = self.next(at);
-            let Some(line) = self.line(at) else {
-                break;
-            };
-            // It may move into the gap unless its home lies between the gap and where it stands.
-            let home = self.home(line);
-            if at.wrapping_sub(home) & self.mask >= at.wrapping_sub(gap) & self.mask {
-                self.words
-                    .copy_within(at * WORDS..(at + 1) * WORDS, gap * WORDS);
-                gap = at;
-            }
+    /// Has the real machine fetch a line's entry.
+    #[inline]
+    pub(crate) fn prefetch(&self, index: u64) {
+        match &self.words {
+            Words::Narrow(words) => words.prefetch(at(index)),
+            Words::Wide(words) => words.prefetch(at(index)),
+            Words::Apart(words) => words.prefetch(at(index)),
         }
-        self.place_mut(gap).fill(0);
+    }
+
+    /// How many lines it is for.
+    fn lines(&self) -> usize {
+        match &self.words {
+            Words::Narrow(words) => words.len(),
+            Words::Wide(words) => words.len(),
+            Words::Apart(words) => words.len(),
+        }
     }
 
     /// All that is known.
     pub(crate) fn contents(&self) -> impl Iterator<Item = (u64, Entry)> {
-        (0..=self.mask).filter_map(|at| Some((self.line(at)?, self.entry(at))))
+        let pages = self.touched.iter().zip(0..);
+        let pages = pages.filter(|(touched, _)| touched.load(Relaxed) != 0);
+        pages
+            .flat_map(|(_, page)| page * PAGE..((page + 1) * PAGE).min(self.lines()))
+            .map(|at| (at as u64, self.get(at as u64)))
+            .filter(|(_, entry)| *entry != Entry::default())
     }
 }
 

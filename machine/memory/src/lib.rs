@@ -32,22 +32,31 @@
 //!
 //! - [`part`]: processors and memory devices, data under `parts/`.
 //! - [`topology`]: what a machine is made of, and what is refused.
-//! - [`cache`]: sets, states, and who is evicted; an L1 hit takes no lock.
-//! - [`directory`]: who holds a line.
-//! - [`bandwidth`]: the queue in virtual time.
-//! - [`counters`]: what each core did.
-//! - [`transaction`]: MESI, under one shard's lock.
-//! - [`system`]: the whole, and what it charges.
+//! - [`system`]: the whole, what it charges, and who locks what.
+//! - `cache`: L1s; a hit takes no lock. `private`: what a core's own L2 has.
+//! - `transaction`: MESI, under one shard's lock. [`directory`]: who holds a line.
+//! - `sets`: the caches behind L1, and filters. `order`: which way leaves next. `map`: physical memory without its holes.
+//! - `bandwidth`: the queue in virtual time. [`counters`]: what each core did.
+//! - `block`: the one block that all of it is in; `layout`: in which order; [`header`]: how it begins; `lock`: its locks.
 //! - [`contents`]: what caches hold, for checkers.
 //!
 //! May depend on: nothing of ours.
 
 pub(crate) mod bandwidth;
+pub(crate) mod block;
 pub mod cache;
 pub mod contents;
+pub(crate) mod costs;
 pub mod counters;
 pub mod directory;
+pub mod header;
+pub(crate) mod layout;
+pub(crate) mod lock;
+pub(crate) mod map;
+pub(crate) mod order;
 pub mod part;
+pub(crate) mod private;
+pub(crate) mod sets;
 pub mod system;
 pub mod topology;
 pub(crate) mod transaction;
@@ -55,6 +64,7 @@ pub(crate) mod transaction;
 pub use cache::State;
 pub use contents::Contents;
 pub use counters::{Counts, Kind, Level};
+pub use header::BlockError;
 pub use part::{Catalogue, Device, Part, PartError, Policy};
 pub use system::{Charge, System};
 pub use topology::{Cores, Node, Range, Topology, TopologyError};

@@ -3,7 +3,16 @@
 //! ## An access
 //!
 //! [`System::access`] is called by a core's own thread. What its L1 has is decided there without a lock ([`crate::cache`]).
-//! Everything else is a *transaction* ([`crate::transaction`]) under one lock.
+//! What its L2 has, and needs nobody's leave for, is decided under the core's own lock ([`crate::private`]), which stays in the real
+//! machine's nearest cache for as long as nobody snoops the core.
+//! Everything else is a *transaction* ([`crate::transaction`]) under the lock of the line's shard.
+//!
+//! ## Locks
+//!
+//! A transaction changes its own core's caches under the shard's lock alone: only the core's own thread would be in its way, and that is
+//! where it is. To change another core's it takes that core's own lock as well, for as long as that takes; it never has two of
+//! those, and nobody who has one waits for a shard. That a line is *not* in a core's L2 the core's thread knows without any lock, as
+//! nobody else brings lines there.
 //!
 //! ## Shards
 //!
@@ -31,19 +40,23 @@
 //! Threads of one core: each has caches of its own. Links between sockets have latency but no bandwidth. Stores wait like
 //! loads. There is no translation: page walks are accesses that the caller makes, or doesn't.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::bandwidth::Bandwidth;
-use crate::cache::{L1, Sets};
-use crate::counters::{Counters, Counts, Kind, Level, Received};
+use crate::block::{ALIGN, Area, Carver};
+use crate::cache::L1;
+use crate::costs::Costs;
+use crate::counters::{Count, Counters, Counts, Kind, Level, Received};
 use crate::directory::Directory;
-use crate::part::{Catalogue, LINE_BYTES, Part, Policy, Reach, lines, sets};
-use crate::topology::{Plan, PlannedNode, Topology, TopologyError};
+use crate::header::{BlockError, Header, hash};
+use crate::lock::{Guard, lock};
+use crate::map::{Map, Place};
+use crate::part::{Catalogue, LINE_BYTES, Policy};
+use crate::private::Second;
+use crate::sets::{Sets, Slot};
+use crate::topology::{Topology, TopologyError};
 use crate::transaction::Transaction;
 
-/// Shards at most; see above for the least.
-const SHARDS_MAX: u64 = 64;
 /// Streams that a core walks at once.
 const STREAMS: usize = 8;
 
@@ -56,58 +69,64 @@ pub struct Charge {
     pub level: Level,
 }
 
-/// What a core pays, in ps.
-#[derive(Debug)]
-pub(crate) struct Costs {
-    pub(crate) l1: u64,
-    pub(crate) l2: u64,
-    pub(crate) l3: u64,
-    /// By distance: 0 the group, 1 the socket, 2 beyond.
-    pub(crate) data: [u64; 3],
-    pub(crate) invalidate: [u64; 3],
-    /// By node: latency, that of a stream's line, and what it is called.
-    pub(crate) memory: Box<[(u64, u64, Level)]>,
-}
-
 /// A core.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Core {
     pub(crate) code: L1,
     pub(crate) data: L1,
+    pub(crate) l2: Sets,
     pub(crate) costs: Costs,
     pub(crate) group: usize,
     pub(crate) node: usize,
-    /// The last line of each stream from memory, and which of them is replaced next.
-    streams: [AtomicU64; STREAMS],
-    turn: AtomicUsize,
+    /// The last line of each stream from memory, all bits turned over; and which of them is replaced next.
+    pub(crate) streams: Area<AtomicU64>,
     pub(crate) counters: Counters,
     pub(crate) received: Received,
+    /// The core's own lock.
+    pub(crate) lock: Area<AtomicU64>,
 }
 
 impl Core {
     /// A line comes from memory: whether it is next in a stream. By the core's own thread.
+    #[allow(clippy::cast_possible_truncation, reason = "only its remainder counts")]
     pub(crate) fn streams(&self, line: u64) -> bool {
-        for head in &self.streams {
-            let last = head.load(Relaxed);
+        let Some((turn, heads)) = self.streams.split_last() else {
+            return false;
+        };
+        for head in heads {
+            let last = !head.load(Relaxed);
             if last.abs_diff(line) == 1 {
-                head.store(line, Relaxed);
+                head.store(!line, Relaxed);
                 return true;
             }
         }
-        let turn = self.turn.load(Relaxed);
-        self.streams[turn % STREAMS].store(line, Relaxed);
-        self.turn.store(turn.wrapping_add(1), Relaxed);
+        let next = turn.load(Relaxed);
+        heads[next as usize % STREAMS].store(!line, Relaxed);
+        turn.store(next.wrapping_add(1), Relaxed);
         false
     }
+
+    /// Words of [`Core::streams`].
+    pub(crate) const STREAM_WORDS: usize = STREAMS + 1;
 }
 
 /// Cores that share an L3, or that would.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) cores: u64,
-    pub(crate) l3: Option<Policy>,
     pub(crate) node: usize,
+    pub(crate) l3: Option<(Policy, Sets)>,
+}
+
+impl Group {
+    pub(crate) fn policy(&self) -> Option<Policy> {
+        self.l3.as_ref().map(|(policy, _)| *policy)
+    }
+
+    pub(crate) fn cache(&self) -> Option<&Sets> {
+        self.l3.as_ref().map(|(_, cache)| cache)
+    }
 }
 
 /// Memory.
@@ -115,77 +134,73 @@ pub(crate) struct Group {
 pub(crate) struct Memory {
     pub(crate) bandwidth: Bandwidth,
     pub(crate) back_invalidate_ps: u64,
-}
-
-/// What is behind one lock: of every cache but the L1s, the sets of the lines that are dealt to this shard.
-#[derive(Debug)]
-pub(crate) struct Shard {
-    pub(crate) l2: Vec<Sets>,
-    pub(crate) l3: Vec<Option<Sets>>,
-    pub(crate) filters: Vec<Option<Sets>>,
-    pub(crate) directory: Directory,
+    pub(crate) filter: Option<Sets>,
 }
 
 /// A machine's caches and memory. See the module.
 #[derive(Debug)]
 pub struct System {
+    pub(crate) header: Header,
     pub(crate) cores: Box<[Core]>,
     pub(crate) groups: Box<[Group]>,
     pub(crate) memory: Box<[Memory]>,
-    pub(crate) shards: Box<[Mutex<Shard>]>,
-    ranges: Box<[(u64, u64, usize)]>,
+    pub(crate) map: Map,
+    pub(crate) directory: Directory,
+    /// Each in real cache lines of its own.
+    pub(crate) shards: Area<[AtomicU64; ALIGN / 8]>,
 }
 
 impl System {
     /// A system whose caches are all empty.
     pub fn new(topology: &Topology, catalogue: &Catalogue) -> Result<System, TopologyError> {
         let plan = topology.check(catalogue)?;
-        let skew_ps = topology.skew_ns * 1000;
-        let cores = plan.cores.iter().map(|core| Core {
-            code: L1::new(
-                sets(lines(core.part.l1i.kib), core.part.l1i.ways),
-                core.part.l1i.ways,
-            ),
-            data: L1::new(
-                sets(lines(core.part.l1d.kib), core.part.l1d.ways),
-                core.part.l1d.ways,
-            ),
-            costs: costs(core.part, core.node, &plan, topology.overlap),
-            group: core.group,
-            node: core.node,
-            streams: std::array::from_fn(|_| AtomicU64::new(u64::MAX - 1)),
-            turn: AtomicUsize::new(0),
-            counters: Counters::new(plan.nodes.len()),
-            received: Received::default(),
-        });
-        let mut groups: Vec<Group> = Vec::new();
-        for (at, core) in plan.cores.iter().enumerate() {
-            // Blocks needn't be in the order of their cores.
-            while groups.len() < plan.groups {
-                groups.push(Group {
-                    cores: 0,
-                    l3: None,
-                    node: 0,
-                });
-            }
-            let group = &mut groups[core.group];
-            group.cores |= 1 << at;
-            group.l3 = core.part.l3.map(|l3| l3.policy);
-            group.node = core.node;
+        let mut measuring = Carver::measuring();
+        System::build(topology, &plan, &mut measuring)?;
+        let bytes = measuring.bytes();
+        let mut carver = Carver::heap(bytes).ok_or(TopologyError::NoRoom(bytes))?;
+        System::build(topology, &plan, &mut carver)
+    }
+
+    /// A system in a block that others may share: a mapping of a file, say, that another process has mapped too. All of them
+    /// work on the same caches, and each core is still one thread's. A block of zeros is a system whose caches are all empty.
+    ///
+    /// What the processes may do to each other by way of the block is spoil figures, or panic.
+    pub fn attach(
+        topology: &Topology,
+        catalogue: &Catalogue,
+        block: &'static [AtomicU64],
+    ) -> Result<System, BlockError> {
+        let plan = topology.check(catalogue)?;
+        let mut measuring = Carver::measuring();
+        System::build(topology, &plan, &mut measuring)?;
+        let (found, needed) = (size_of_val(block), measuring.bytes());
+        if found < needed {
+            return Err(BlockError::Short { found, needed });
         }
-        let memory = plan.nodes.iter().map(|node| Memory {
-            bandwidth: Bandwidth::new(node.mb_per_s, skew_ps),
-            back_invalidate_ps: node
-                .device
-                .map_or(0, |device| u64::from(device.back_invalidate_ns) * 1000),
-        });
-        Ok(System {
-            cores: cores.collect(),
-            groups: groups.into(),
-            memory: memory.collect(),
-            shards: shards(&plan),
-            ranges: plan.ranges.into(),
-        })
+        let start = block.as_ptr().addr();
+        if !start.is_multiple_of(ALIGN) {
+            return Err(BlockError::Misaligned(start));
+        }
+        let system = System::build(topology, &plan, &mut Carver::of(block))?;
+        // The plan as it prints has all that the layout and the costs depend on.
+        let (skew, overlap) = (topology.skew_ns, topology.overlap);
+        system
+            .header
+            .begin(hash(&format!("{skew} {overlap} {plan:?}")))?;
+        Ok(system)
+    }
+
+    /// How long a block for [`System::attach`] must be.
+    pub fn block_bytes(topology: &Topology, catalogue: &Catalogue) -> Result<usize, TopologyError> {
+        let plan = topology.check(catalogue)?;
+        let mut measuring = Carver::measuring();
+        System::build(topology, &plan, &mut measuring)?;
+        Ok(measuring.bytes())
+    }
+
+    /// How many locks were taken by force from whoever died with them. Where it isn't 0, no figure is worth anything.
+    pub fn forced_locks(&self) -> u64 {
+        self.header.forced().load(Relaxed)
     }
 
     /// A core touches a line. Called by the core's own thread: not by two at once, or counts and the order of use get lost.
@@ -215,7 +230,10 @@ impl System {
                 level: Level::L1,
             };
         }
-        self.miss(core, kind, line, now_ps())
+        match self.second(core, kind, line) {
+            Second::Served(charge) => charge,
+            Second::Missed(place, slot) => self.miss(core, kind, place, slot, now_ps()),
+        }
     }
 
     /// A core touches some bytes: each line of them, one after the other. Returns what they cost together, and the level
@@ -244,27 +262,34 @@ impl System {
     }
 
     #[inline(never)]
-    fn miss(&self, core: usize, kind: Kind, line: u64, now_ps: u64) -> Charge {
-        let own = &self.cores[core];
-        let Some(node) = self.node_of(line) else {
-            own.counters.served(kind, Level::Nowhere);
-            return Charge {
-                picoseconds: 0,
-                level: Level::Nowhere,
-            };
-        };
-        let charge = Transaction::new(self, core, line, node, now_ps).run(kind);
-        own.counters.served(kind, charge.level);
-        let stall = charge.picoseconds.saturating_sub(own.costs.l1);
-        own.counters.stall_ps.add(stall);
+    fn miss(
+        &self,
+        core: usize,
+        kind: Kind,
+        place: Place,
+        slot: Option<Slot>,
+        now_ps: u64,
+    ) -> Charge {
+        let charge = Transaction::new(self, core, place, now_ps).run(kind, slot);
+        self.cores[core].charged(kind, charge);
         charge
     }
 
-    /// The node that has a line.
-    pub(crate) fn node_of(&self, line: u64) -> Option<usize> {
-        let behind = self.ranges.partition_point(|(start, _, _)| *start <= line);
-        let (_, end, node) = *self.ranges.get(behind.checked_sub(1)?)?;
-        (line < end).then_some(node)
+    /// Takes a core's own lock.
+    #[inline]
+    pub(crate) fn lock_core<'a>(&'a self, core: &'a Core) -> Guard<'a> {
+        lock(&core.lock[0], self.header.forced())
+    }
+
+    /// Takes the lock of a line's shard.
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "only its lowest bits count"
+    )]
+    #[inline]
+    pub(crate) fn lock_shard(&self, index: u64) -> Guard<'_> {
+        let shard = &self.shards[index as usize & (self.shards.len() - 1)];
+        lock(&shard[0], self.header.forced())
     }
 
     /// How many cores there are.
@@ -291,100 +316,12 @@ impl System {
     }
 }
 
-fn costs(part: &Part, node: usize, plan: &Plan, overlap: bool) -> Costs {
-    let ps = |cycles: u32| u64::from(cycles) * 1_000_000 / u64::from(part.clock_mhz);
-    let by_reach = |Reach {
-                        group,
-                        socket,
-                        remote,
-                    }: Reach| [group, socket, remote].map(ps);
-    let hop = ps(part.cycles.remote) - ps(part.cycles.memory);
-    let misses = if overlap {
-        u64::from(part.outstanding_misses)
-    } else {
-        1
-    };
-    let memory = plan
-        .nodes
-        .iter()
-        .enumerate()
-        .map(|(at, to): (usize, &PlannedNode)| {
-            let given = to.latency_ns.map(|ns| ns * 1000);
-            let (latency, level) = if at == node {
-                (given.unwrap_or(ps(part.cycles.memory)), Level::Local)
-            } else if to.has_cores {
-                let latency = given.map_or(ps(part.cycles.remote), |given| given + hop);
-                (latency, Level::Remote)
-            } else {
-                let device = to
-                    .device
-                    .map_or(0, |device| u64::from(device.latency_ns) * 1000);
-                let far = to.attached_to.is_some_and(|to| to != node);
-                let way = if far { hop } else { 0 };
-                (given.unwrap_or(device) + way, Level::Pool)
-            };
-            (latency, latency / misses, level)
-        });
-    Costs {
-        l1: ps(part.cycles.l1),
-        l2: ps(part.cycles.l2),
-        l3: ps(part.cycles.l3.unwrap_or(part.cycles.l2)),
-        data: by_reach(part.snoop_data_cycles),
-        invalidate: by_reach(part.snoop_invalidate_cycles),
-        memory: memory.collect(),
+impl Core {
+    /// Counts an access beyond L1.
+    #[inline]
+    pub(crate) fn charged(&self, kind: Kind, charge: Charge) {
+        self.counters.served(kind, charge.level);
+        let stall = charge.picoseconds.saturating_sub(self.costs.l1);
+        self.counters.add(Count::StallPs, stall);
     }
-}
-
-/// Deals every cache's sets out.
-fn shards(plan: &Plan) -> Box<[Mutex<Shard>]> {
-    let l3_of = |group: usize| {
-        plan.cores
-            .iter()
-            .find(|core| core.group == group)
-            .and_then(|core| core.part.l3)
-    };
-    let filters = || {
-        plan.nodes
-            .iter()
-            .map(|node| node.device.and_then(|device| device.filter))
-    };
-    let private = plan
-        .cores
-        .iter()
-        .flat_map(|core| [core.part.l1i, core.part.l1d, core.part.l2]);
-    let private = private.map(|cache| sets(lines(cache.kib), cache.ways));
-    let grouped = (0..plan.groups).filter_map(l3_of);
-    let grouped = grouped.map(|l3| sets(lines(l3.kib), l3.ways));
-    let followed = filters()
-        .flatten()
-        .map(|filter| sets(filter.lines, filter.ways));
-    let least = private.chain(grouped).chain(followed).min().unwrap_or(1);
-    let count = least.min(SHARDS_MAX);
-    let shift = count.trailing_zeros();
-    let shard = |_| {
-        let l2 = plan.cores.iter().map(|core| core.part.l2);
-        let l2: Vec<_> = l2
-            .map(|l2| Sets::new(sets(lines(l2.kib), l2.ways), l2.ways, shift))
-            .collect();
-        let l3 = (0..plan.groups).map(l3_of);
-        let l3: Vec<_> = l3
-            .map(|l3| l3.map(|l3| Sets::new(sets(lines(l3.kib), l3.ways), l3.ways, shift)))
-            .collect();
-        let filters = filters().map(|filter| {
-            filter.map(|filter| Sets::new(sets(filter.lines, filter.ways), filter.ways, shift))
-        });
-        let held: usize = l2
-            .iter()
-            .chain(l3.iter().flatten())
-            .map(Sets::capacity)
-            .sum();
-        Mutex::new(Shard {
-            // One more: a line is noted before those that leave for it are forgotten.
-            directory: Directory::new(held + 1, shift),
-            l2,
-            l3,
-            filters: filters.collect(),
-        })
-    };
-    (0..count).map(shard).collect()
 }

@@ -163,6 +163,22 @@ pub enum TopologyError {
         "node {0} has no cores and names no device, so nobody knows how far it is; give it a device, or both latency_ns and mb_per_s"
     )]
     Distance(usize),
+    /// More lines than a tag tells apart.
+    #[error(
+        "there are {gib} GiB of memory, and caches of these sizes can tell {most} GiB apart; make the nodes' ranges smaller"
+    )]
+    TooMuchMemory {
+        /// Of all nodes.
+        gib: u64,
+        /// What there may be.
+        most: u64,
+    },
+    /// The system has no memory for the model.
+    #[error(
+        "the model of this machine takes {0} bytes of address space, which the system refuses; make the nodes' ranges smaller, or let \
+         the system promise more memory than it has (vm.overcommit_memory)"
+    )]
+    NoRoom(usize),
     /// A node that is two things.
     #[error("node {0} has cores of its own and names a device; make the device a node of its own")]
     Both(usize),

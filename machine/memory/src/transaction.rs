@@ -1,4 +1,4 @@
-//! What happens when an L1 doesn't have what its core wants: MESI with a directory, under one shard's lock.
+//! What happens when a core's own caches don't have what it wants: MESI with a directory, under one shard's lock.
 //!
 //! ## The rules
 //!
@@ -28,13 +28,15 @@
 //! Back-Invalidate; what was modified takes its place in the device's queue, and nobody waits for it.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{MutexGuard, PoisonError};
 
 use crate::cache::State;
-use crate::counters::{Kind, Level};
+use crate::counters::{Count, Kind, Level};
 use crate::directory::Entry;
+use crate::lock::Guard;
+use crate::map::Place;
 use crate::part::Policy;
-use crate::system::{Charge, Core, Shard, System};
+use crate::sets::{Sets, Slot, Victim};
+use crate::system::{Charge, Core, System};
 
 /// How far two cores are apart, as an index of costs.
 const GROUP: usize = 0;
@@ -44,12 +46,11 @@ const REMOTE: usize = 2;
 /// A core's access on its way through the system.
 pub(crate) struct Transaction<'a> {
     system: &'a System,
-    shard: MutexGuard<'a, Shard>,
-    line: u64,
+    place: Place,
     core: usize,
     own: &'a Core,
-    node: usize,
     now_ps: u64,
+    _shard: Guard<'a>,
 }
 
 /// The numbers of a word's bits.
@@ -61,16 +62,12 @@ fn bits(mut word: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// What a core's L2 gets, and from where.
-struct Fetched {
-    charge: Charge,
-    state: State,
-}
-
 /// Where a line comes from.
 struct Source {
     level: Level,
     picoseconds: u64,
+    /// Where the group's L3 has it, if it came from there.
+    l3: Option<Slot>,
     /// It is newer than memory, and the core's to write back if it takes it from its victim L3.
     newer: bool,
     /// The snoop that brought it can take it from all who have it, too.
@@ -82,6 +79,7 @@ impl Source {
         Source {
             level,
             picoseconds,
+            l3: None,
             newer: false,
             takes: false,
         }
@@ -89,93 +87,50 @@ impl Source {
 }
 
 impl<'a> Transaction<'a> {
-    /// A core wants a line of a node. Waits for those who are busy with lines of the same shard.
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "the mask is the number of shards, a usize"
-    )]
+    /// A core wants a line. Waits for those who are busy with lines of the same shard.
     pub(crate) fn new(
         system: &'a System,
         core: usize,
-        line: u64,
-        node: usize,
+        place: Place,
         now_ps: u64,
     ) -> Transaction<'a> {
-        let shard = &system.shards[line as usize & (system.shards.len() - 1)];
+        let own = &system.cores[core];
+        prefetch(system, own, place);
         Transaction {
             system,
-            // Who panicked with the lock left wrong tags at worst, and those cost time, not safety.
-            shard: shard.lock().unwrap_or_else(PoisonError::into_inner),
-            line,
+            place,
             core,
-            own: &system.cores[core],
-            node,
+            own,
             now_ps,
+            _shard: system.lock_shard(place.index),
         }
     }
 
-    /// Carries it out.
-    pub(crate) fn run(mut self, kind: Kind) -> Charge {
-        let line = self.line;
-        let costs = &self.own.costs;
-        let in_l1 = kind.writes() && self.own.data.holds(line);
-        let (level, hit_ps) = if in_l1 {
-            (Level::L1, costs.l1)
+    /// Has the access done. The core's L2 had the line in a slot, if it had it: others may have taken it since, but nobody has brought it.
+    pub(crate) fn run(&self, kind: Kind, slot: Option<Slot>) -> Charge {
+        let Place { line, index, .. } = self.place;
+        let l2 = &self.own.l2;
+        let there = slot.and_then(|slot| Some((slot, l2.state(slot, index)?)));
+        let (charge, slot, state) = if let Some((slot, state)) = there {
+            l2.use_slot(slot);
+            let mut charge = self.own.second_charge(kind, line);
+            if kind.writes() && state == State::Shared {
+                charge.picoseconds += self.upgrade();
+                l2.change(slot, State::Exclusive);
+                (charge, slot, State::Exclusive)
+            } else {
+                (charge, slot, state)
+            }
         } else {
-            (Level::L2, costs.l2)
+            let (charge, state) = self.fetch(kind.writes());
+            let (slot, victim) = l2.insert(index, state);
+            if let Some(victim) = victim {
+                self.leaves_l2(victim);
+            }
+            (charge, slot, state)
         };
-        let core = self.core;
-        let state = self.shard.l2[core].touch(line);
-        let (charge, state) = match state {
-            Some(State::Shared) if kind.writes() => {
-                let extra = self.upgrade(line);
-                self.shard.l2[core].change(line, State::Exclusive);
-                let picoseconds = hit_ps + extra;
-                (Charge { picoseconds, level }, State::Exclusive)
-            }
-            Some(state) => {
-                let picoseconds = hit_ps;
-                (Charge { picoseconds, level }, state)
-            }
-            None => {
-                let fetched = self.fetch(line, kind.writes());
-                if let Some((victim, state)) = self.shard.l2[core].insert(line, fetched.state) {
-                    self.leaves_l2(victim, state);
-                }
-                (fetched.charge, fetched.state)
-            }
-        };
-        self.fill_l1(kind, line, state);
+        self.system.fill_l1(self.own, kind, line, slot, state);
         charge
-    }
-
-    /// The line is in the core's L2 in a state, for itself if it is to be written.
-    fn fill_l1(&mut self, kind: Kind, line: u64, state: State) {
-        let (own, core) = (self.own, self.core);
-        let victim = match kind {
-            Kind::Fetch => {
-                if own.data.share(line) == Some(State::Modified) {
-                    self.shard.l2[core].change(line, State::Modified);
-                }
-                own.code.put(line, State::Shared)
-            }
-            Kind::Load => {
-                let shared = state == State::Shared || own.code.holds(line);
-                let state = if shared {
-                    State::Shared
-                } else {
-                    State::Exclusive
-                };
-                own.data.put(line, state)
-            }
-            Kind::Store | Kind::Atomic => {
-                own.code.take(line);
-                own.data.put(line, State::Modified)
-            }
-        };
-        if let Some((victim, State::Modified)) = victim {
-            self.shard.l2[core].change(victim, State::Modified);
-        }
     }
 
     fn reach(&self, group: usize) -> usize {
@@ -195,73 +150,93 @@ impl<'a> Transaction<'a> {
 
     /// A snoop goes to another core. Returns its distance.
     fn snoop(&self, core: usize) -> usize {
-        self.own.counters.snoops_sent.add(1);
-        let received = &self.system.cores[core].received.snoops;
+        self.own.counters.add(Count::SnoopsSent, 1);
+        let received = self.system.cores[core].received.snoops();
         received.fetch_add(1, Relaxed);
         self.reach(self.group_of(core))
     }
 
     /// A core's caches give a line up. Returns whether it was modified there.
-    fn purge(&mut self, core: usize, line: u64) -> bool {
+    fn purge(&self, core: usize, place: Place) -> bool {
         let caches = &self.system.cores[core];
-        caches.code.take(line);
-        let l1 = caches.data.take(line);
-        let l2 = self.shard.l2[core].take(line);
-        [l1, l2].contains(&Some(State::Modified))
+        let _guard = self.system.lock_core(caches);
+        let Some(slot) = caches.l2.find(place.index) else {
+            return false;
+        };
+        if caches.l2.may_be_code(slot) {
+            caches.code.take(place.line);
+        }
+        let l1 = caches.data.take(place.line);
+        let l2 = caches.l2.take(slot);
+        l1 == Some(State::Modified) || l2 == State::Modified
     }
 
     /// A core's caches keep a line only to read it. Returns whether it was modified there.
-    fn demote(&mut self, core: usize, line: u64) -> bool {
-        let l1 = self.system.cores[core].data.share(line);
-        let l2 = self.shard.l2[core].state(line);
-        self.shard.l2[core].change(line, State::Shared);
+    fn demote(&self, core: usize, place: Place) -> bool {
+        let caches = &self.system.cores[core];
+        let _guard = self.system.lock_core(caches);
+        let l1 = caches.data.share(place.line);
+        let mut l2 = None;
+        if let Some(slot) = caches.l2.find(place.index) {
+            l2 = caches.l2.state(slot, place.index);
+            caches.l2.change(slot, State::Shared);
+        }
         [l1, l2].contains(&Some(State::Modified))
     }
 
-    fn l3_state(&self, group: usize, line: u64) -> Option<State> {
-        self.shard.l3[group].as_ref()?.state(line)
+    /// A group's L3, and where it has a line.
+    fn in_l3(&self, group: usize, index: u64) -> Option<(&'a Sets, Slot)> {
+        let l3 = self.system.groups[group].cache()?;
+        Some((l3, l3.find(index)?))
     }
 
-    fn l3_take(&mut self, group: usize, line: u64) -> Option<State> {
-        self.shard.l3[group].as_mut()?.take(line)
+    fn l3_state(&self, group: usize, index: u64) -> Option<State> {
+        let (l3, slot) = self.in_l3(group, index)?;
+        l3.state(slot, index)
     }
 
-    fn l3_change(&mut self, group: usize, line: u64, state: State) {
-        if let Some(l3) = self.shard.l3[group].as_mut() {
-            l3.change(line, state);
+    fn l3_take(&self, group: usize, index: u64) -> Option<State> {
+        let (l3, slot) = self.in_l3(group, index)?;
+        Some(l3.take(slot))
+    }
+
+    fn l3_change(&self, group: usize, index: u64, state: State) {
+        if let Some((l3, slot)) = self.in_l3(group, index) {
+            l3.change(slot, state);
         }
     }
 
     /// The others give up what they have, and the core that already has the line shared gets it for itself.
-    fn upgrade(&mut self, line: u64) -> u64 {
-        let mut entry = self.shard.directory.get(line);
+    fn upgrade(&self) -> u64 {
+        let directory = &self.system.directory;
+        let mut entry = directory.get(self.place.index);
         entry.cores &= !(1 << self.core);
-        let reach = self.take_all(line, &mut entry);
+        let reach = self.take_all(&mut entry);
         entry.cores = 1 << self.core;
         entry.exclusive = true;
-        self.shard.directory.put(line, entry);
+        directory.put(self.place.index, entry);
         self.own.costs.invalidate[reach.unwrap_or(GROUP)]
     }
 
     /// All holders in `entry` but the own group's inclusive L3 give the line up. Returns how far the furthest other one was.
-    fn take_all(&mut self, line: u64, entry: &mut Entry) -> Option<usize> {
+    fn take_all(&self, entry: &mut Entry) -> Option<usize> {
         let mut furthest = None;
         for other in bits(entry.cores) {
             let reach = self.snoop(other);
             furthest = furthest.max(Some(reach));
-            self.purge(other, line);
+            self.purge(other, self.place);
         }
         entry.cores = 0;
         for group in bits(entry.groups) {
             if group == self.own.group {
-                if self.system.groups[group].l3 == Some(Policy::Inclusive) {
+                if self.system.groups[group].policy() == Some(Policy::Inclusive) {
                     continue;
                 }
             } else {
-                self.own.counters.snoops_sent.add(1);
+                self.own.counters.add(Count::SnoopsSent, 1);
                 furthest = furthest.max(Some(self.reach(group)));
             }
-            self.l3_take(group, line);
+            self.l3_take(group, self.place.index);
             entry.groups &= !(1 << group);
         }
         furthest
@@ -269,13 +244,16 @@ impl<'a> Transaction<'a> {
 
     /// The core's L2 doesn't have the line: gets it, notes it in the directory and in the L3 if that is inclusive. The L2
     /// itself is the caller's.
-    fn fetch(&mut self, line: u64, write: bool) -> Fetched {
-        let mut entry = self.shard.directory.get(line);
+    fn fetch(&self, write: bool) -> (Charge, State) {
+        let Place { index, .. } = self.place;
+        let directory = &self.system.directory;
+        let mut entry = directory.get(index);
         let group = self.own.group;
-        let source = self.source(line, &mut entry, write);
+        let l3 = &self.system.groups[group];
+        let source = self.source(&mut entry, write);
         let mut picoseconds = source.picoseconds;
         let state = if write {
-            let furthest = self.take_all(line, &mut entry);
+            let furthest = self.take_all(&mut entry);
             if let Some(reach) = furthest
                 && !source.takes
             {
@@ -283,8 +261,8 @@ impl<'a> Transaction<'a> {
             }
             State::Exclusive
         } else if entry.cores == 0 && entry.groups & !(1 << group) == 0 {
-            if self.system.groups[group].l3 == Some(Policy::Victim) && entry.groups != 0 {
-                self.l3_take(group, line);
+            if let (Some((Policy::Victim, l3)), Some(slot)) = (&l3.l3, source.l3) {
+                l3.take(slot);
                 entry.groups = 0;
             }
             if source.newer {
@@ -297,36 +275,34 @@ impl<'a> Transaction<'a> {
         };
         entry.cores |= 1 << self.core;
         entry.exclusive = state > State::Shared;
-        let included = self.system.groups[group].l3 == Some(Policy::Inclusive);
+        let included = l3.policy() == Some(Policy::Inclusive);
         let absent = entry.groups & (1 << group) == 0;
         if included && absent {
             entry.groups |= 1 << group;
         }
-        self.shard.directory.put(line, entry);
+        directory.put(index, entry);
         if included && absent {
-            self.enters_l3(group, line, State::Shared);
+            self.enters_l3(group, index, State::Shared);
         }
         let level = source.level;
-        Fetched {
-            charge: Charge { picoseconds, level },
-            state,
-        }
+        (Charge { picoseconds, level }, state)
     }
 
     /// Where a line that the core's L2 doesn't have comes from, by the order above, and what that costs.
     /// Whoever had it for itself has it shared afterwards, or not at all if it is to be written.
-    fn source(&mut self, line: u64, entry: &mut Entry, write: bool) -> Source {
+    fn source(&self, entry: &mut Entry, write: bool) -> Source {
+        let index = self.place.index;
         let group = self.own.group;
         let costs = &self.own.costs;
         if entry.exclusive {
             let owner = entry.cores.trailing_zeros() as usize;
             let reach = self.snoop(owner);
             if write {
-                self.purge(owner, line);
+                self.purge(owner, self.place);
                 entry.cores = 0;
             } else {
-                let modified = self.demote(owner, line);
-                self.settle(line, entry, self.group_of(owner), modified);
+                let modified = self.demote(owner, self.place);
+                self.settle(entry, self.group_of(owner), modified);
             }
             entry.exclusive = false;
             return Source {
@@ -335,10 +311,14 @@ impl<'a> Transaction<'a> {
             };
         }
         if entry.groups & (1 << group) != 0 {
-            let l3 = self.shard.l3[group].as_mut();
-            let state = l3.and_then(|l3| l3.touch(line));
-            let victim = self.system.groups[group].l3 == Some(Policy::Victim);
+            let found = self.in_l3(group, index);
+            let state = found.and_then(|(l3, slot)| {
+                l3.use_slot(slot);
+                l3.state(slot, index)
+            });
+            let victim = self.system.groups[group].policy() == Some(Policy::Victim);
             return Source {
+                l3: found.map(|(_, slot)| slot),
                 newer: victim && state == Some(State::Modified),
                 ..Source::new(Level::L3, costs.l3)
             };
@@ -350,46 +330,45 @@ impl<'a> Transaction<'a> {
         }
         // Only an L3 that is alone with the line can have it newer than memory.
         let other = entry.groups.trailing_zeros() as usize;
-        if entry.groups.is_power_of_two() && self.l3_state(other, line) == Some(State::Modified) {
-            self.own.counters.snoops_sent.add(1);
+        if entry.groups.is_power_of_two() && self.l3_state(other, index) == Some(State::Modified) {
+            self.own.counters.add(Count::SnoopsSent, 1);
             if !write {
-                self.l3_change(other, line, State::Shared);
-                self.writes_back(line);
+                self.l3_change(other, index, State::Shared);
+                self.writes_back(self.place);
             }
             return Source {
                 takes: true,
                 ..Source::new(Level::Peer, costs.data[self.reach(other)])
             };
         }
-        self.read_memory(line)
+        self.read_memory()
     }
 
     /// A line that one core had for itself is shared now: what was newer than memory goes to the group's L3 if the reader is
     /// of the group, else to memory.
-    fn settle(&mut self, line: u64, entry: &mut Entry, owner: usize, modified: bool) {
-        let in_l3 = self.l3_state(owner, line);
+    fn settle(&self, entry: &mut Entry, owner: usize, modified: bool) {
+        let index = self.place.index;
+        let in_l3 = self.l3_state(owner, index);
         if owner != self.own.group {
             if modified || in_l3 == Some(State::Modified) {
-                self.writes_back(line);
+                self.writes_back(self.place);
             }
-            self.l3_change(owner, line, State::Shared);
+            self.l3_change(owner, index, State::Shared);
         } else if modified {
-            match (self.system.groups[owner].l3, in_l3) {
-                (None, _) => self.writes_back(line),
-                (_, Some(_)) => self.l3_change(owner, line, State::Modified),
+            match (self.system.groups[owner].policy(), in_l3) {
+                (None, _) => self.writes_back(self.place),
+                (_, Some(_)) => self.l3_change(owner, index, State::Modified),
                 (Some(_), None) => {
                     entry.groups |= 1 << owner;
-                    // Noted before anything leaves for it.
-                    self.shard.directory.put(line, *entry);
-                    self.enters_l3(owner, line, State::Modified);
+                    self.enters_l3(owner, index, State::Modified);
                 }
             }
         }
     }
 
-    fn read_memory(&mut self, line: u64) -> Source {
-        let (system, node) = (self.system, self.node);
-        let memory = &system.memory[node];
+    fn read_memory(&self) -> Source {
+        let Place { line, node, .. } = self.place;
+        let memory = &self.system.memory[node];
         let (latency, in_stream, level) = self.own.costs.memory[node];
         let latency = if self.own.streams(line) {
             in_stream
@@ -397,9 +376,9 @@ impl<'a> Transaction<'a> {
             latency
         };
         let wait = memory.bandwidth.take(self.now_ps);
-        self.own.counters.queued_ps.add(wait);
-        self.own.counters.lines[node].add(1);
-        let back = if self.follow(line) {
+        self.own.counters.add(Count::QueuedPs, wait);
+        self.own.counters.line(node);
+        let back = if self.follow() {
             memory.back_invalidate_ps
         } else {
             0
@@ -408,66 +387,77 @@ impl<'a> Transaction<'a> {
     }
 
     /// The device notes that the line is cached. Returns whether a line that anybody held had to leave its filter for it.
-    fn follow(&mut self, line: u64) -> bool {
-        let node = self.node;
-        let Some(filter) = self.shard.filters[node].as_mut() else {
+    fn follow(&self) -> bool {
+        let Place { index, node, .. } = self.place;
+        let directory = &self.system.directory;
+        let Some(filter) = &self.system.memory[node].filter else {
             return false;
         };
-        if filter.touch(line).is_some() {
+        if let Some(slot) = filter.find(index) {
+            filter.use_slot(slot);
             return false;
         }
-        let Some((victim, _)) = filter.insert(line, State::Shared) else {
+        let (_, Some(victim)) = filter.insert(index, State::Shared) else {
             return false;
         };
-        let entry = self.shard.directory.get(victim);
+        let entry = directory.get(victim.index);
         if entry == Entry::default() {
             return false;
         }
+        let Some(victim) = self.system.map.of_index(victim.index) else {
+            return false;
+        };
         let mut modified = false;
         for core in bits(entry.cores) {
-            let lost = &self.system.cores[core].received.back_invalidated;
+            let lost = self.system.cores[core].received.back_invalidated();
             lost.fetch_add(1, Relaxed);
             modified |= self.purge(core, victim);
         }
         for group in bits(entry.groups) {
-            modified |= self.l3_take(group, victim) == Some(State::Modified);
+            modified |= self.l3_take(group, victim.index) == Some(State::Modified);
         }
-        self.shard.directory.put(victim, Entry::default());
+        directory.put(victim.index, Entry::default());
         if modified {
             self.writes_back(victim);
         }
-        self.own.counters.back_invalidations.add(1);
+        self.own.counters.add(Count::BackInvalidations, 1);
         true
     }
 
     /// A line that was modified goes back to memory. Nobody waits for it.
-    fn writes_back(&self, line: u64) {
+    fn writes_back(&self, place: Place) {
         // A victim may be of another node than the line that it leaves for.
-        if let Some(node) = self.system.node_of(line) {
-            self.system.memory[node].bandwidth.take(self.now_ps);
-            self.own.counters.lines[node].add(1);
-        }
+        let memory = &self.system.memory[place.node];
+        memory.bandwidth.take(self.now_ps);
+        self.own.counters.line(place.node);
     }
 
     /// The core's L2 has no room for a line any more, and so its L1s haven't either.
-    fn leaves_l2(&mut self, line: u64, state: State) {
-        self.own.code.take(line);
-        let l1 = self.own.data.take(line);
-        let modified = [l1, Some(state)].contains(&Some(State::Modified));
+    fn leaves_l2(&self, victim: Victim) {
+        let index = victim.index;
+        let Some(place) = self.system.map.of_index(index) else {
+            return;
+        };
+        if victim.code {
+            self.own.code.take(place.line);
+        }
+        let l1 = self.own.data.take(place.line);
+        let modified = l1 == Some(State::Modified) || victim.state == State::Modified;
         let group = self.own.group;
-        let mut entry = self.shard.directory.get(line);
+        let directory = &self.system.directory;
+        let mut entry = directory.get(index);
         entry.cores &= !(1 << self.core);
         entry.exclusive = false;
         let there = entry.groups & (1 << group) != 0;
-        let l3 = self.system.groups[group].l3;
+        let l3 = self.system.groups[group].policy();
         if l3.is_some() && !there {
             entry.groups |= 1 << group;
         }
-        self.shard.directory.put(line, entry);
+        directory.put(index, entry);
         match l3 {
-            None if modified => self.writes_back(line),
+            None if modified => self.writes_back(place),
             None => {}
-            Some(_) if there && modified => self.l3_change(group, line, State::Modified),
+            Some(_) if there && modified => self.l3_change(group, index, State::Modified),
             Some(_) if there => {}
             Some(_) => {
                 let state = if modified {
@@ -475,22 +465,28 @@ impl<'a> Transaction<'a> {
                 } else {
                     State::Shared
                 };
-                self.enters_l3(group, line, state);
+                self.enters_l3(group, index, state);
             }
         }
     }
 
     /// A line that the directory has in a group's L3 comes there, and another may have to leave.
-    fn enters_l3(&mut self, group: usize, line: u64, state: State) {
-        let l3 = self.shard.l3[group].as_mut();
-        let Some((victim, state)) = l3.and_then(|l3| l3.insert(line, state)) else {
+    fn enters_l3(&self, group: usize, index: u64, state: State) {
+        let Some((policy, l3)) = &self.system.groups[group].l3 else {
+            return;
+        };
+        let (_, Some(Victim { index, state, .. })) = l3.insert(index, state) else {
+            return;
+        };
+        let Some(victim) = self.system.map.of_index(index) else {
             return;
         };
         let mut modified = state == State::Modified;
-        let mut entry = self.shard.directory.get(victim);
-        if self.system.groups[group].l3 == Some(Policy::Inclusive) {
+        let directory = &self.system.directory;
+        let mut entry = directory.get(victim.index);
+        if *policy == Policy::Inclusive {
             for core in bits(entry.cores & self.system.groups[group].cores) {
-                let lost = &self.system.cores[core].received.back_invalidated;
+                let lost = self.system.cores[core].received.back_invalidated();
                 lost.fetch_add(1, Relaxed);
                 modified |= self.purge(core, victim);
                 entry.cores &= !(1 << core);
@@ -498,9 +494,38 @@ impl<'a> Transaction<'a> {
             }
         }
         entry.groups &= !(1 << group);
-        self.shard.directory.put(victim, entry);
+        directory.put(victim.index, entry);
         if modified {
             self.writes_back(victim);
         }
+    }
+}
+
+/// Has the real machine fetch what a transaction is going to need, all at once: its own lines, and those of who will probably leave
+/// for it. One after the other, each would be waited for.
+fn prefetch(system: &System, own: &Core, place: Place) {
+    let directory = &system.directory;
+    directory.prefetch(place.index);
+    if let Some(filter) = &system.memory[place.node].filter {
+        filter.prefetch(place.index);
+    }
+    let l3 = &system.groups[own.group].l3;
+    if let Some((_, l3)) = l3 {
+        l3.prefetch(place.index);
+    }
+    let Some(victim) = own.l2.victim(place.index) else {
+        return;
+    };
+    directory.prefetch(victim);
+    let Some((policy, l3)) = l3 else {
+        return;
+    };
+    // Whose place in L3 is taken.
+    let comes = match policy {
+        Policy::Inclusive => place.index,
+        Policy::Victim => victim,
+    };
+    if let Some(victim) = l3.victim(comes) {
+        directory.prefetch(victim);
     }
 }

@@ -1,0 +1,337 @@
+//! The block of memory that all mutable state of a system is in: zeros at first, and plain atomics at offsets that follow from
+//! the topology alone. No pointer is in it, so two processes can map it at two addresses and work on one system.
+//!
+//! A [`Carver`] hands out [`Area`]s one behind the other, each from a new pair of real cache lines on, so that what two
+//! threads write is never in the same. The layout is the order in which a system's parts ask for theirs; how many bytes that takes
+//! is found by asking once without any memory.
+//!
+//! On the heap the block is taken from the system in one piece that is zeros already, and costs memory only where it is
+//! touched. That matters for the directory, which has a word for each line of physical memory.
+#![allow(
+    unsafe_code,
+    reason = "typed slices of one block; everything unsafe of this room is in this file"
+)]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::fmt;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+
+/// Areas begin at multiples of this: two real cache lines, which are often fetched together. So must a caller's block.
+pub(crate) const ALIGN: usize = 128;
+
+/// What areas are made of.
+///
+/// # Safety
+/// Zeros must be a value, any bytes must be, and anybody may write it at any time: atomics and arrays of them.
+pub(crate) unsafe trait Word {}
+
+// SAFETY: an atomic.
+unsafe impl Word for AtomicU8 {}
+// SAFETY: an atomic.
+unsafe impl Word for AtomicU32 {}
+// SAFETY: an atomic.
+unsafe impl Word for AtomicU64 {}
+// SAFETY: an array of such.
+unsafe impl<T: Word, const N: usize> Word for [T; N] {}
+
+/// Where areas are.
+struct Memory {
+    start: NonNull<u8>,
+    bytes: usize,
+    /// What is to be given back; nothing of a caller's block.
+    heap: Option<(NonNull<u8>, Layout)>,
+}
+
+// SAFETY: it is only ever read and written as atomics.
+unsafe impl Send for Memory {}
+// SAFETY: likewise.
+unsafe impl Sync for Memory {}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if let Some((start, layout)) = self.heap {
+            // SAFETY: as it came from `alloc_zeroed`, and no area is left: each keeps this alive.
+            unsafe { dealloc(start.as_ptr(), layout) };
+        }
+    }
+}
+
+/// A slice of a block, which stays as long as the area does.
+pub(crate) struct Area<T> {
+    start: NonNull<T>,
+    len: usize,
+    _memory: Option<Arc<Memory>>,
+}
+
+// SAFETY: as a reference to a slice of atomics.
+unsafe impl<T: Word + Sync> Send for Area<T> {}
+// SAFETY: likewise.
+unsafe impl<T: Word + Sync> Sync for Area<T> {}
+
+impl<T> Deref for Area<T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        // SAFETY: the carver made sure that so many lie in the memory, aligned, and in no other area; the memory stays. Only
+        // `Word`s are handed out.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T> Area<T> {
+    /// Has the real machine fetch what is there, soon. A hint: any number will do.
+    #[inline]
+    pub(crate) fn prefetch(&self, at: usize) {
+        let there = self.start.as_ptr().wrapping_add(at);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: fetching ahead reads nothing and never faults.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(there.cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = there;
+    }
+}
+
+impl<T> fmt::Debug for Area<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Area({})", self.len)
+    }
+}
+
+/// Which of a set's words are what was sought, and which are free, as bits from the first on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Scan {
+    pub(crate) found: u32,
+    pub(crate) free: u32,
+}
+
+/// Words of a set are scanned by fours.
+pub(crate) const STEP: usize = 4;
+
+/// Two or four words as one vector, read as if each were loaded relaxed: what others write at the same time is there or isn't. The compiler
+/// never does that by itself for atomics, and a scan word by word costs three times as much.
+///
+/// # Safety
+/// Sixteen bytes of words are there.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+unsafe fn load<T: Word>(from: *const T) -> std::arch::x86_64::__m128i {
+    let vector;
+    // SAFETY: the machine loads aligned words of a vector whole; nothing is written.
+    unsafe {
+        std::arch::asm!(
+            "movdqu {vector}, xmmword ptr [{from}]",
+            vector = out(xmm_reg) vector,
+            from = in(reg) from,
+            options(pure, readonly, nostack, preserves_flags)
+        );
+    }
+    vector
+}
+
+impl Area<AtomicU32> {
+    /// Looks through `ways` words from `at` on, up to 32 and in steps of [`STEP`]. Found are those that aren't 0 and are as `sought` above the
+    /// lowest `SHIFT` bits.
+    #[inline]
+    pub(crate) fn scan<const SHIFT: i32>(&self, at: usize, ways: usize, sought: u32) -> Scan {
+        let words = &self[at..at + ways];
+        let mut scan = Scan { found: 0, free: 0 };
+        for (four, place) in words.as_chunks::<STEP>().0.iter().zip((0..).step_by(STEP)) {
+            let (found, free) = scan_narrow::<SHIFT>(four, sought);
+            scan.found |= found << place;
+            scan.free |= free << place;
+        }
+        scan
+    }
+}
+
+impl Area<AtomicU64> {
+    /// As [`Area<AtomicU32>::scan`], of words twice as wide.
+    #[inline]
+    pub(crate) fn scan<const SHIFT: i32>(&self, at: usize, ways: usize, sought: u64) -> Scan {
+        let words = &self[at..at + ways];
+        let mut scan = Scan { found: 0, free: 0 };
+        for (four, place) in words.as_chunks::<STEP>().0.iter().zip((0..).step_by(STEP)) {
+            let (found, free) = scan_wide::<SHIFT>(four, sought);
+            scan.found |= found << place;
+            scan.free |= free << place;
+        }
+        scan
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn scan_narrow<const SHIFT: i32>(four: &[AtomicU32; STEP], sought: u32) -> (u32, u32) {
+    use std::arch::x86_64::{
+        _mm_andnot_si128, _mm_castsi128_ps, _mm_cmpeq_epi32, _mm_movemask_ps, _mm_set1_epi32,
+        _mm_setzero_si128, _mm_srli_epi32, _mm_xor_si128,
+    };
+    // SAFETY: four words are sixteen bytes; every x86-64 has these instructions.
+    unsafe {
+        let zero = _mm_setzero_si128();
+        let words = load(four.as_ptr());
+        let other = _mm_xor_si128(words, _mm_set1_epi32(sought.cast_signed()));
+        let free = _mm_cmpeq_epi32(words, zero);
+        let alike = _mm_cmpeq_epi32(_mm_srli_epi32::<SHIFT>(other), zero);
+        let found = _mm_andnot_si128(free, alike);
+        (
+            _mm_movemask_ps(_mm_castsi128_ps(found)).cast_unsigned(),
+            _mm_movemask_ps(_mm_castsi128_ps(free)).cast_unsigned(),
+        )
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "the lower and the upper half, each by itself"
+)]
+#[inline]
+fn scan_wide<const SHIFT: i32>(four: &[AtomicU64; STEP], sought: u64) -> (u32, u32) {
+    use std::arch::x86_64::{
+        _mm_and_si128, _mm_andnot_si128, _mm_castps_si128, _mm_castsi128_ps, _mm_cmpeq_epi32,
+        _mm_movemask_ps, _mm_or_si128, _mm_set1_epi32, _mm_setzero_si128, _mm_shuffle_ps,
+        _mm_srli_epi32, _mm_xor_si128,
+    };
+    // SAFETY: as above, twice.
+    unsafe {
+        let zero = _mm_setzero_si128();
+        let one = _mm_castsi128_ps(load(four.as_ptr()));
+        let other = _mm_castsi128_ps(load(four.as_ptr().add(2)));
+        let low = _mm_castps_si128(_mm_shuffle_ps::<0b10_00_10_00>(one, other));
+        let high = _mm_castps_si128(_mm_shuffle_ps::<0b11_01_11_01>(one, other));
+        let low_other = _mm_xor_si128(low, _mm_set1_epi32((sought as u32).cast_signed()));
+        let high_sought = _mm_set1_epi32(((sought >> 32) as u32).cast_signed());
+        let free = _mm_cmpeq_epi32(_mm_or_si128(low, high), zero);
+        let alike = _mm_and_si128(
+            _mm_cmpeq_epi32(_mm_srli_epi32::<SHIFT>(low_other), zero),
+            _mm_cmpeq_epi32(high, high_sought),
+        );
+        let found = _mm_andnot_si128(free, alike);
+        (
+            _mm_movemask_ps(_mm_castsi128_ps(found)).cast_unsigned(),
+            _mm_movemask_ps(_mm_castsi128_ps(free)).cast_unsigned(),
+        )
+    }
+}
+
+/// The bits of a scan, word by word.
+#[cfg(any(test, not(target_arch = "x86_64")))]
+fn scan_words(words: impl Iterator<Item = u64>, shift: i32, sought: u64) -> (u32, u32) {
+    words.zip(0..).fold((0, 0), |(found, free), (word, at)| {
+        let alike = word != 0 && (word ^ sought) >> shift == 0;
+        (
+            found | u32::from(alike) << at,
+            free | u32::from(word == 0) << at,
+        )
+    })
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn scan_narrow<const SHIFT: i32>(four: &[AtomicU32; STEP], sought: u32) -> (u32, u32) {
+    use std::sync::atomic::Ordering::Relaxed;
+    let words = four.iter().map(|word| word.load(Relaxed).into());
+    scan_words(words, SHIFT, sought.into())
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn scan_wide<const SHIFT: i32>(four: &[AtomicU64; STEP], sought: u64) -> (u32, u32) {
+    use std::sync::atomic::Ordering::Relaxed;
+    scan_words(four.iter().map(|word| word.load(Relaxed)), SHIFT, sought)
+}
+
+/// Hands out areas.
+pub(crate) struct Carver {
+    memory: Option<Arc<Memory>>,
+    at: usize,
+}
+
+impl Carver {
+    /// Hands out empty areas, and only counts.
+    pub(crate) fn measuring() -> Carver {
+        Carver {
+            memory: None,
+            at: 0,
+        }
+    }
+
+    /// Of so many bytes of the heap, if there are.
+    pub(crate) fn heap(bytes: usize) -> Option<Carver> {
+        // The allocator has zeros without touching them only where nothing is asked about alignment.
+        let layout = Layout::from_size_align(bytes.checked_add(ALIGN)?, align_of::<u64>()).ok()?;
+        // SAFETY: its size isn't zero.
+        let heap = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        let ahead = heap.addr().get().next_multiple_of(ALIGN) - heap.addr().get();
+        // SAFETY: less than `ALIGN`, by which it is larger than asked for.
+        let start = unsafe { heap.add(ahead) };
+        let memory = Memory {
+            start,
+            bytes,
+            heap: Some((heap, layout)),
+        };
+        Some(Carver {
+            memory: Some(Arc::new(memory)),
+            at: 0,
+        })
+    }
+
+    /// Of a caller's block, which begins at a multiple of [`ALIGN`].
+    pub(crate) fn of(block: &'static [AtomicU64]) -> Carver {
+        let memory = Memory {
+            start: NonNull::from(block).cast(),
+            bytes: size_of_val(block),
+            heap: None,
+        };
+        Carver {
+            memory: Some(Arc::new(memory)),
+            at: 0,
+        }
+    }
+
+    /// The next area, of zeros or what others have written there.
+    ///
+    /// # Panics
+    /// When the memory is too small: measure first.
+    pub(crate) fn area<T: Word>(&mut self, len: usize) -> Area<T> {
+        let from = self.at;
+        let bytes = len.saturating_mul(size_of::<T>());
+        self.at = from
+            .saturating_add(bytes)
+            .checked_next_multiple_of(ALIGN)
+            .unwrap_or(usize::MAX);
+        let Some(memory) = &self.memory else {
+            return Area {
+                start: NonNull::dangling(),
+                len: 0,
+                _memory: None,
+            };
+        };
+        assert!(
+            self.at <= memory.bytes && memory.start.addr().get().is_multiple_of(ALIGN),
+            "an area of {bytes} bytes at {from} of {}",
+            memory.bytes
+        );
+        Area {
+            // SAFETY: within the memory, by the assertion.
+            start: unsafe { memory.start.add(from) }.cast(),
+            len,
+            _memory: Some(Arc::clone(memory)),
+        }
+    }
+
+    /// Bytes handed out so far.
+    pub(crate) fn bytes(&self) -> usize {
+        self.at
+    }
+}
+
+#[cfg(test)]
+#[path = "block_tests.rs"]
+mod tests;

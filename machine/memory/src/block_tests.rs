@@ -1,0 +1,81 @@
+#![allow(clippy::cast_possible_truncation, reason = "halves of words")]
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Words that are often free or alike.
+fn words() -> impl Strategy<Value = Vec<u64>> {
+    let word = prop_oneof![
+        2 => Just(0),
+        4 => 0_u64..32,
+        2 => (0_u64..32).prop_map(|low| low | 7 << 32),
+        2 => (0_u64..32).prop_map(|low| low | 1 << 31),
+        1 => any::<u64>(),
+    ];
+    proptest::collection::vec(word, 32)
+}
+
+proptest! {
+    /// What the vectors say is what the words are.
+    #[test]
+    fn a_scan_finds_what_is_there(all in words(), sought in words(), at in 0_usize..3, steps in 0_usize..8) {
+        let mut carver = Carver::heap(1024).expect("there is memory");
+        let (narrow, wide) = (carver.area::<AtomicU32>(44), carver.area::<AtomicU64>(44));
+        let (from, ways) = (at * STEP, steps * STEP);
+        for (word, (narrow, wide)) in all.iter().zip(narrow[from..].iter().zip(&wide[from..])) {
+            narrow.store(*word as u32, Relaxed);
+            wide.store(*word, Relaxed);
+        }
+        for sought in sought {
+            let (found, free) = scan_words(all[..ways].iter().copied(), 2, sought);
+            prop_assert_eq!(wide.scan::<2>(from, ways, sought), Scan { found, free });
+            let words = all[..ways].iter().map(|word| u64::from(*word as u32));
+            let (found, free) = scan_words(words, 3, u64::from(sought as u32));
+            prop_assert_eq!(narrow.scan::<3>(from, ways, sought as u32), Scan { found, free });
+        }
+    }
+}
+
+fn parts(carver: &mut Carver) -> (Area<AtomicU8>, Area<AtomicU64>, Area<[AtomicU32; 3]>) {
+    (carver.area(5), carver.area(40), carver.area(2))
+}
+
+#[test]
+fn areas_lie_where_they_were_measured_and_never_in_each_other() {
+    let mut measuring = Carver::measuring();
+    parts(&mut measuring);
+    assert_eq!(measuring.bytes(), 128 + 3 * 128 + 128);
+    let mut carver = Carver::heap(measuring.bytes()).expect("there is memory");
+    let (bytes, words, threes) = parts(&mut carver);
+    assert_eq!(carver.bytes(), measuring.bytes());
+    assert_eq!((bytes.len(), words.len(), threes.len()), (5, 40, 2));
+    assert_eq!(words.as_ptr().addr() % ALIGN, 0);
+    for word in words.iter() {
+        assert_eq!(word.swap(u64::MAX, Relaxed), 0);
+    }
+    assert!(bytes.iter().all(|byte| byte.load(Relaxed) == 0));
+    assert!(threes.iter().flatten().all(|word| word.load(Relaxed) == 0));
+    drop(carver);
+    assert_eq!(
+        words[39].load(Relaxed),
+        u64::MAX,
+        "an area keeps its memory"
+    );
+}
+
+#[test]
+#[should_panic(expected = "an area of 320 bytes at 128 of 256")]
+fn an_area_beyond_the_memory_is_none() {
+    parts(&mut Carver::heap(256).expect("there is memory"));
+}
+
+#[test]
+fn what_cant_be_had_is_refused() {
+    let mut measuring = Carver::measuring();
+    measuring.area::<AtomicU64>(usize::MAX / 2);
+    assert!(Carver::heap(measuring.bytes()).is_none());
+    assert!(Carver::heap(usize::MAX / 4).is_none());
+}
