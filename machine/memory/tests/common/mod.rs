@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test uses some of it")]
 
 pub mod checker;
+pub mod quanta;
 pub mod reference;
 pub mod shape;
 

@@ -50,6 +50,12 @@ impl Shape {
 
     /// As the room reads it.
     pub fn system(&self) -> System {
+        let (topology, catalogue) = self.machine();
+        System::new(&topology, &catalogue).expect("a good machine")
+    }
+
+    /// What the room reads.
+    pub fn machine(&self) -> (Topology, Catalogue) {
         let kib = |(sets, ways): Size| {
             let bytes = sets * ways as u64 * 64;
             assert_eq!(bytes % 1024, 0, "whole KiB only");
@@ -105,6 +111,6 @@ impl Shape {
             catalogue.add("pool", &device).expect("a good device");
         }
         let topology = Topology::parse(&text).expect("a good topology");
-        System::new(&topology, &catalogue).expect("a good machine")
+        (topology, catalogue)
     }
 }
