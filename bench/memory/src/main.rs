@@ -1,8 +1,9 @@
 //! What a simulated memory access costs for real, beside what one would write first: the textbook's model behind a lock.
 
 use std::hint::black_box;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Barrier, Mutex};
+use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
 use bench_harness::{Args, compare};
@@ -33,6 +34,9 @@ const SERVER: Shape = Shape {
 // The walk through memory stays in its node.
 const _: () = assert!(NODE_BYTES >= 64 << 22);
 
+/// The case that doesn't walk at random.
+const IN_ORDER: &str = "memory, one line after the other";
+
 /// One of the two sides.
 trait Model: Sync {
     fn access(&self, core: usize, kind: Kind, address: u64, now_ps: u64) -> Level;
@@ -53,10 +57,15 @@ impl Model for Mutex<Reference> {
 
 /// Lines to walk through, in an order without rhyme: a full period of a linear congruence modulo a power of two.
 struct Walk {
+    core: usize,
     kind: Kind,
+    /// Where they begin.
+    start: u64,
     lines: u64,
     /// Bytes between two of them.
     stride: u64,
+    /// From one to the next: times this, and that more.
+    next: (u64, u64),
     at: u64,
     now_ps: u64,
 }
@@ -65,18 +74,47 @@ impl Walk {
     fn new(kind: Kind, lines: u64, stride: u64) -> Walk {
         assert!(lines.is_power_of_two(), "for a full period");
         Walk {
+            core: 0,
             kind,
+            start: 0,
             lines,
             stride,
+            next: (5, 12_345),
             at: 0,
             now_ps: 0,
         }
     }
 
+    /// The same, one line after the other.
+    fn in_order(self) -> Walk {
+        Walk {
+            next: (1, 1),
+            ..self
+        }
+    }
+
+    /// The same by the other socket's first core in that socket's memory.
+    fn far(self) -> Walk {
+        Walk {
+            core: SERVER.cores,
+            start: NODE_BYTES,
+            ..self
+        }
+    }
+
     fn step(&mut self, model: &impl Model) -> Level {
-        self.at = (self.at.wrapping_mul(5) + 12_345) & (self.lines - 1);
+        let (times, more) = self.next;
+        self.at = (self.at.wrapping_mul(times) + more) & (self.lines - 1);
         self.now_ps += 100_000;
-        model.access(0, self.kind, self.at * self.stride, self.now_ps)
+        let address = self.start + self.at * self.stride;
+        model.access(self.core, self.kind, address, self.now_ps)
+    }
+
+    /// Nobody times these.
+    fn warm(&mut self, model: &impl Model, steps: u64) {
+        for _ in 0..steps {
+            self.step(model);
+        }
     }
 
     /// Nanoseconds of one access; each of them must be served where the case says.
@@ -93,6 +131,23 @@ impl Walk {
         );
         took / accesses as f64
     }
+}
+
+/// Two threads that walk at once, each in its own memory: nanoseconds of one access of one of them.
+fn both(walks: &mut [Walk; 2], model: &impl Model, accesses: u64, level: Level) -> f64 {
+    let start = Barrier::new(walks.len());
+    let took: Vec<f64> = std::thread::scope(|scope| {
+        let threads = walks.each_mut().map(|walk| {
+            let start = &start;
+            scope.spawn(move || {
+                start.wait();
+                walk.measure(model, accesses, level)
+            })
+        });
+        let took = threads.into_iter().map(ScopedJoinHandle::join);
+        took.map(|took| took.expect("it doesn't panic")).collect()
+    });
+    took.iter().sum::<f64>() / took.len() as f64
 }
 
 /// Two threads that store to one line each in turn: nanoseconds of one store, waiting for the other thread left out as far as
@@ -154,16 +209,22 @@ fn main() {
         ),
         ("L3 hit", Kind::Load, 65_536, 64, Level::L3),
         ("memory", Kind::Load, 1 << 22, 64, Level::Local),
+        (IN_ORDER, Kind::Load, 1 << 22, 64, Level::Local),
     ] {
         let (system, textbook) = (SERVER.system(), Mutex::new(Reference::new(&SERVER)));
-        let walk = || Walk::new(kind, lines, stride);
+        let walk = || {
+            let walk = Walk::new(kind, lines, stride);
+            if case == IN_ORDER {
+                walk.in_order()
+            } else {
+                walk
+            }
+        };
         let (mut ours, mut theirs) = (walk(), walk());
         // Once around, so that everything is where the case wants it; memory is where nothing is.
         if level != Level::Local {
-            for _ in 0..2 * lines {
-                ours.step(&system);
-                theirs.step(&textbook);
-            }
+            ours.warm(&system, 2 * lines);
+            theirs.warm(&textbook, 2 * lines);
         }
         compare(
             "memory",
@@ -172,6 +233,31 @@ fn main() {
             runs,
             || ours.measure(&system, accesses, level),
             || theirs.measure(&textbook, accesses, level),
+        )
+        .print(&args);
+    }
+    for (case, lines, level) in [
+        ("L2 hit, two threads", 4096, Level::L2),
+        ("memory, two threads", 1 << 22, Level::Local),
+    ] {
+        let (system, textbook) = (SERVER.system(), Mutex::new(Reference::new(&SERVER)));
+        let walk = || Walk::new(Kind::Load, lines, 64);
+        let (mut ours, mut theirs) = ([walk(), walk().far()], [walk(), walk().far()]);
+        if level != Level::Local {
+            for walk in &mut ours {
+                walk.warm(&system, 2 * lines);
+            }
+            for walk in &mut theirs {
+                walk.warm(&textbook, 2 * lines);
+            }
+        }
+        compare(
+            "memory",
+            case,
+            "ns",
+            args.runs(21, 3),
+            || both(&mut ours, &system, accesses, level),
+            || both(&mut theirs, &textbook, accesses, level),
         )
         .print(&args);
     }

@@ -17,7 +17,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 /// Areas begin at multiples of this: two real cache lines, which are often fetched together. So must a caller's block.
 pub(crate) const ALIGN: usize = 128;
@@ -30,6 +30,8 @@ pub(crate) unsafe trait Word {}
 
 // SAFETY: an atomic.
 unsafe impl Word for AtomicU8 {}
+// SAFETY: an atomic.
+unsafe impl Word for AtomicU16 {}
 // SAFETY: an atomic.
 unsafe impl Word for AtomicU32 {}
 // SAFETY: an atomic.

@@ -66,7 +66,8 @@ impl System {
             policy: group.policy(),
         });
         let entries = self.directory.contents();
-        let entries = entries.map(|(index, entry)| (line(index), entry));
+        let entries = entries.map(|(index, _)| (line(index), self.entry(index)));
+        let entries = entries.filter(|(_, entry)| *entry != Entry::default());
         let filters = self.memory.iter().map(|memory| {
             let held = lines(memory.filter.as_ref()?);
             Some(held.into_iter().map(|(line, _)| line).collect())

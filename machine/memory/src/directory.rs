@@ -2,19 +2,21 @@
 //!
 //! Exact, unlike hardware's: it knows every holder of each line that any L2 or L3 holds. So nobody is
 //! snooped in vain, and nothing is taken back because the directory is full; what a device with a snoop filter of bounded
-//! size does (CXL 3's Back-Invalidate) is that device's own, in `transaction`.
+//! size does (CXL 3's Back-Invalidate) is that device's own, in `transaction`. In one thing it is asked together with others: a line that
+//! leaves a victim L3 is not noted, as its entry is far away and would be fetched for that alone. So such an L3's bit says that it may have the
+//! line, and whoever reads the entry looks there (`System::entry`), where it would have looked next anyway.
 //!
 //! ## An array, not a hash table
 //!
-//! There is an entry for each line of physical memory, by its index ([`crate::map`]), and it is as narrow as the machine lets it be: 4
-//! bytes where cores and groups are 31 together, 8 where they are 63, 24 beyond. Most of it is never touched and then
+//! There is an entry for each line of physical memory, by its index ([`crate::map`]), and it is as narrow as the machine lets it be: 2
+//! bytes where cores and groups are 15 together, 4 where they are 31, 8 where they are 63, 24 beyond. Most of it is never touched and then
 //! costs nothing. So an entry is found without a search, its neighbours share its cache line, and that line can be fetched before it is
 //! needed. A hash table of what is cached is smaller, but its entries must carry their lines and all holders in three words, stand
 //! anywhere, and be moved when one goes.
 //!
 //! An entry is read and written under the lock of its line's shard.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::block::{Area, Carver};
 
@@ -35,6 +37,8 @@ const PAGE: usize = 4096;
 #[derive(Debug)]
 enum Words {
     /// Whether it is exclusive, the cores, the groups.
+    Narrowest(Area<AtomicU16>),
+    /// The same.
     Narrow(Area<AtomicU32>),
     /// The same.
     Wide(Area<AtomicU64>),
@@ -68,7 +72,8 @@ impl Directory {
         let touched = carver.area(lines.div_ceil(PAGE));
         Directory {
             words: match cores + groups + 1 {
-                ..=32 => Words::Narrow(carver.area(lines)),
+                ..=16 => Words::Narrowest(carver.area(lines)),
+                17..=32 => Words::Narrow(carver.area(lines)),
                 33..=64 => Words::Wide(carver.area(lines)),
                 _ => Words::Apart(carver.area(lines)),
             },
@@ -95,6 +100,7 @@ impl Directory {
     #[inline]
     pub(crate) fn get(&self, index: u64) -> Entry {
         match &self.words {
+            Words::Narrowest(words) => self.unpack(words[at(index)].load(Relaxed).into()),
             Words::Narrow(words) => self.unpack(words[at(index)].load(Relaxed).into()),
             Words::Wide(words) => self.unpack(words[at(index)].load(Relaxed)),
             Words::Apart(words) => {
@@ -121,6 +127,7 @@ impl Directory {
             touched.store(1, Relaxed);
         }
         match &self.words {
+            Words::Narrowest(words) => words[at(index)].store(self.pack(entry) as u16, Relaxed),
             Words::Narrow(words) => words[at(index)].store(self.pack(entry) as u32, Relaxed),
             Words::Wide(words) => words[at(index)].store(self.pack(entry), Relaxed),
             Words::Apart(words) => {
@@ -136,6 +143,7 @@ impl Directory {
     #[inline]
     pub(crate) fn prefetch(&self, index: u64) {
         match &self.words {
+            Words::Narrowest(words) => words.prefetch(at(index)),
             Words::Narrow(words) => words.prefetch(at(index)),
             Words::Wide(words) => words.prefetch(at(index)),
             Words::Apart(words) => words.prefetch(at(index)),
@@ -145,6 +153,7 @@ impl Directory {
     /// How many lines it is for.
     fn lines(&self) -> usize {
         match &self.words {
+            Words::Narrowest(words) => words.len(),
             Words::Narrow(words) => words.len(),
             Words::Wide(words) => words.len(),
             Words::Apart(words) => words.len(),

@@ -11,6 +11,8 @@ type Steps = (usize, usize, Vec<(u64, Entry)>);
 fn steps() -> impl Strategy<Value = Steps> {
     let machine = prop_oneof![
         Just((1_usize, 1_usize)),
+        Just((8, 7)),
+        Just((8, 8)),
         Just((24, 7)),
         Just((24, 8)),
         Just((52, 11)),

@@ -31,9 +31,15 @@ impl System {
             });
         };
         // Nobody else brings lines here, so what isn't there won't be.
-        let Some(slot) = own.l2.find(place.index) else {
-            return Second::Missed(place, None);
-        };
+        match own.l2.find(place.index) {
+            Some(slot) => self.second_in(own, kind, place, slot),
+            None => Second::Missed(place, None),
+        }
+    }
+
+    /// The same, where L2 had the line in a slot a moment ago.
+    fn second_in(&self, own: &Core, kind: Kind, place: Place, slot: Slot) -> Second {
+        let Place { line, .. } = place;
         let guard = self.lock_core(own);
         let state = match own.l2.state(slot, place.index) {
             None => return Second::Missed(place, None),
@@ -97,3 +103,7 @@ impl Core {
         Charge { picoseconds, level }
     }
 }
+
+#[cfg(test)]
+#[path = "private_tests.rs"]
+mod tests;

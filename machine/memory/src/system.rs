@@ -262,7 +262,7 @@ impl System {
     }
 
     #[inline(never)]
-    fn miss(
+    pub(crate) fn miss(
         &self,
         core: usize,
         kind: Kind,

@@ -53,6 +53,21 @@ pub(crate) struct Transaction<'a> {
     _shard: Guard<'a>,
 }
 
+impl System {
+    /// What is known of a line: what the directory says, less the L3s that say otherwise. Under the lock of the line's shard.
+    pub(crate) fn entry(&self, index: u64) -> Entry {
+        let mut entry = self.directory.get(index);
+        for group in bits(entry.groups) {
+            if let Some((Policy::Victim, l3)) = &self.groups[group].l3
+                && l3.find(index).is_none()
+            {
+                entry.groups &= !(1 << group);
+            }
+        }
+        entry
+    }
+}
+
 /// The numbers of a word's bits.
 fn bits(mut word: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
@@ -209,7 +224,7 @@ impl<'a> Transaction<'a> {
     /// The others give up what they have, and the core that already has the line shared gets it for itself.
     fn upgrade(&self) -> u64 {
         let directory = &self.system.directory;
-        let mut entry = directory.get(self.place.index);
+        let mut entry = self.system.entry(self.place.index);
         entry.cores &= !(1 << self.core);
         let reach = self.take_all(&mut entry);
         entry.cores = 1 << self.core;
@@ -247,7 +262,7 @@ impl<'a> Transaction<'a> {
     fn fetch(&self, write: bool) -> (Charge, State) {
         let Place { index, .. } = self.place;
         let directory = &self.system.directory;
-        let mut entry = directory.get(index);
+        let mut entry = self.system.entry(index);
         let group = self.own.group;
         let l3 = &self.system.groups[group];
         let source = self.source(&mut entry, write);
@@ -400,7 +415,7 @@ impl<'a> Transaction<'a> {
         let (_, Some(victim)) = filter.insert(index, State::Shared) else {
             return false;
         };
-        let entry = directory.get(victim.index);
+        let entry = self.system.entry(victim.index);
         if entry == Entry::default() {
             return false;
         }
@@ -445,7 +460,7 @@ impl<'a> Transaction<'a> {
         let modified = l1 == Some(State::Modified) || victim.state == State::Modified;
         let group = self.own.group;
         let directory = &self.system.directory;
-        let mut entry = directory.get(index);
+        let mut entry = self.system.entry(index);
         entry.cores &= !(1 << self.core);
         entry.exclusive = false;
         let there = entry.groups & (1 << group) != 0;
@@ -482,9 +497,9 @@ impl<'a> Transaction<'a> {
             return;
         };
         let mut modified = state == State::Modified;
-        let directory = &self.system.directory;
-        let mut entry = directory.get(victim.index);
         if *policy == Policy::Inclusive {
+            let directory = &self.system.directory;
+            let mut entry = directory.get(victim.index);
             for core in bits(entry.cores & self.system.groups[group].cores) {
                 let lost = self.system.cores[core].received.back_invalidated();
                 lost.fetch_add(1, Relaxed);
@@ -492,9 +507,9 @@ impl<'a> Transaction<'a> {
                 entry.cores &= !(1 << core);
                 entry.exclusive = false;
             }
+            entry.groups &= !(1 << group);
+            directory.put(victim.index, entry);
         }
-        entry.groups &= !(1 << group);
-        directory.put(victim.index, entry);
         if modified {
             self.writes_back(victim);
         }
@@ -517,15 +532,13 @@ fn prefetch(system: &System, own: &Core, place: Place) {
         return;
     };
     directory.prefetch(victim);
-    let Some((policy, l3)) = l3 else {
-        return;
-    };
-    // Whose place in L3 is taken.
-    let comes = match policy {
-        Policy::Inclusive => place.index,
-        Policy::Victim => victim,
-    };
-    if let Some(victim) = l3.victim(comes) {
-        directory.prefetch(victim);
+    match l3 {
+        Some((Policy::Victim, l3)) => l3.prefetch(victim),
+        Some((Policy::Inclusive, l3)) => {
+            if let Some(victim) = l3.victim(place.index) {
+                directory.prefetch(victim);
+            }
+        }
+        None => {}
     }
 }
