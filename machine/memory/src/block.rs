@@ -100,6 +100,51 @@ impl<T> Area<T> {
     }
 }
 
+/// An area that is never empty, for what an L1 hit touches: nothing is checked there, as nothing can be wrong.
+pub(crate) struct Full<T>(Area<T>);
+
+impl<T> Full<T> {
+    /// The first.
+    #[inline]
+    pub(crate) fn first(&self) -> &T {
+        // SAFETY: it isn't empty; else as for areas.
+        unsafe { self.0.start.as_ref() }
+    }
+}
+
+/// An area whose length is a power of two, and indexed by any number's lowest bits.
+pub(crate) struct Ring<T> {
+    full: Full<T>,
+    mask: usize,
+}
+
+impl<T> Ring<T> {
+    /// The one at a number's lowest bits.
+    #[inline]
+    pub(crate) fn at(&self, number: usize) -> &T {
+        // SAFETY: below its length; else as for areas.
+        unsafe { self.full.0.start.add(number & self.mask).as_ref() }
+    }
+
+    /// All.
+    #[inline]
+    pub(crate) fn all(&self) -> &Area<T> {
+        &self.full.0
+    }
+}
+
+impl<T> fmt::Debug for Full<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<T> fmt::Debug for Ring<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.full.fmt(f)
+    }
+}
+
 impl<T> fmt::Debug for Area<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Area({})", self.len)
@@ -326,6 +371,36 @@ impl Carver {
             len,
             _memory: Some(Arc::clone(memory)),
         }
+    }
+
+    /// The next area, which is not empty: there is a first one even while nothing but its length is measured.
+    ///
+    /// # Panics
+    /// As [`Carver::area`], and when there is no memory left in the process at all.
+    fn full<T: Word>(&mut self, len: usize) -> Full<T> {
+        let area = self.area(len);
+        if !area.is_empty() {
+            return Full(area);
+        }
+        let mut alone = Carver::heap(size_of::<T>().next_multiple_of(ALIGN));
+        let alone = alone.as_mut().map(|carver| carver.area(1));
+        Full(alone.expect("a few words of memory"))
+    }
+
+    /// An area of one.
+    pub(crate) fn one<T: Word>(&mut self) -> Full<T> {
+        self.full(1)
+    }
+
+    /// An area of a power of two.
+    ///
+    /// # Panics
+    /// As [`Carver::area`], and when it is no power of two.
+    pub(crate) fn ring<T: Word>(&mut self, len: usize) -> Ring<T> {
+        assert!(len.is_power_of_two(), "a ring of {len}");
+        let full = self.full(len);
+        let mask = full.0.len() - 1;
+        Ring { full, mask }
     }
 
     /// Bytes handed out so far.

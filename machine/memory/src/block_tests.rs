@@ -79,3 +79,22 @@ fn what_cant_be_had_is_refused() {
     assert!(Carver::heap(measuring.bytes()).is_none());
     assert!(Carver::heap(usize::MAX / 4).is_none());
 }
+
+#[test]
+fn a_ring_is_indexed_by_the_lowest_bits_and_never_empty() {
+    let mut measuring = Carver::measuring();
+    let ring: Ring<AtomicU64> = measuring.ring(8);
+    assert_eq!(measuring.bytes(), ALIGN);
+    assert!(
+        std::ptr::eq(ring.at(0), ring.at(usize::MAX)),
+        "there is one"
+    );
+    let mut carver = Carver::heap(2 * ALIGN).expect("there is memory");
+    let (ring, one) = (carver.ring::<AtomicU64>(8), carver.one::<AtomicU64>());
+    for number in [0, 3, 7, 8, 15, usize::MAX] {
+        ring.at(number).fetch_add(1, Relaxed);
+    }
+    let counts: Vec<u64> = ring.all().iter().map(|word| word.load(Relaxed)).collect();
+    assert_eq!(counts, [2, 0, 0, 1, 0, 0, 0, 3]);
+    assert_eq!(one.first().load(Relaxed), 0);
+}

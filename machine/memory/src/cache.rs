@@ -14,9 +14,9 @@
 //! goes the long way. Every line's words are one atomic's modification order, which is why nothing stronger than relaxed is
 //! needed: no other memory is published by them.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
 
-use crate::block::{Area, Carver, STEP};
+use crate::block::{Carver, Ring, STEP};
 use crate::order::Order;
 
 /// A line's MESI state; absent lines have none.
@@ -47,10 +47,11 @@ fn word(line: u64, state: State) -> u64 {
     line << 2 | state as u64
 }
 
+/// Whether a word is a line in a state of at least that number.
 #[inline]
-fn is(word: u64, line: u64) -> bool {
+fn is(word: u64, line: u64, least: u64) -> bool {
     // Anything but the same line leaves more than the state's two bits; no state is no line.
-    (word ^ (line << 2)).wrapping_sub(1) < 3
+    (word ^ (line << 2)).wrapping_sub(least) < 4 - least
 }
 
 /// A line and its state, if a word has one.
@@ -70,16 +71,18 @@ const GUESSES: usize = 16;
 /// A core's own first cache, of instructions or of data.
 #[derive(Debug)]
 pub(crate) struct L1 {
-    tags: Area<AtomicU64>,
+    tags: Ring<AtomicU64>,
     /// Nobody writes it but the core.
     order: Order,
-    /// By a line's lowest bits, more of them than choose its set: the way where such a line was last found. A look into a
+    /// By a line's lowest bits, more of them than choose its set: the tag where such a line was last found. A look into a
     /// set compares one tag instead of all, and has no branch that can't be foretold. A wrong guess costs time alone.
-    guesses: Area<AtomicU8>,
+    guesses: Ring<AtomicU16>,
     ways: usize,
     mask: usize,
     /// Words of a set, as a power of two: its ways, and perhaps a few that are never used.
     shift: u32,
+    /// Those words, less one.
+    ways_mask: usize,
 }
 
 impl L1 {
@@ -87,12 +90,13 @@ impl L1 {
     pub(crate) fn new(sets: usize, ways: usize, carver: &mut Carver) -> L1 {
         let stride = ways.next_power_of_two().max(STEP);
         L1 {
-            tags: carver.area(sets * stride),
+            tags: carver.ring(sets * stride),
             order: Order::new(sets, ways, carver),
-            guesses: carver.area(sets * GUESSES),
+            guesses: carver.ring(sets * GUESSES),
             ways,
             mask: sets - 1,
             shift: stride.trailing_zeros(),
+            ways_mask: stride - 1,
         }
     }
 
@@ -107,14 +111,17 @@ impl L1 {
 
     #[inline]
     fn tag(&self, set: usize, way: usize) -> &AtomicU64 {
-        &self.tags[(set << self.shift) + way]
+        self.tags.at((set << self.shift) + way)
     }
 
     /// Where a line is in its set, and which ways are free.
     #[inline]
     fn scan(&self, set: usize, line: u64) -> (Option<usize>, u32) {
         let stride = 1 << self.shift;
-        let scan = self.tags.scan::<2>(set << self.shift, stride, line << 2);
+        let scan = self
+            .tags
+            .all()
+            .scan::<2>(set << self.shift, stride, line << 2);
         (first(scan.found), scan.free & ((1 << self.ways) - 1))
     }
 
@@ -123,29 +130,30 @@ impl L1 {
         reason = "only its lowest bits count"
     )]
     #[inline]
-    fn guess(&self, line: u64) -> &AtomicU8 {
-        // Never fails: both are powers of two, and the compiler needn't divide.
-        &self.guesses[line as usize & (self.guesses.len() - 1)]
+    fn guess(&self, line: u64) -> &AtomicU16 {
+        self.guesses.at(line as usize)
     }
 
     /// By the core itself, without a lock: whether the access needs nobody else. A store does unless the line is its own.
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "only its lowest bits count"
+    )]
     #[inline]
     pub(crate) fn hit(&self, line: u64, write: bool) -> bool {
-        let set = self.set(line);
         let guess = usize::from(self.guess(line).load(Relaxed));
-        let tag = self.tag(set, guess);
-        let found = tag.load(Relaxed);
-        if !is(found, line) {
+        let found = self.tags.at(guess).load(Relaxed);
+        // The states that will do, in one comparison: whether it is a store is another thing that nobody can foretell.
+        if !is(found, line, if write { 3 } else { 1 }) {
             return self.look(line, write);
         }
-        let good = !write || self.own(tag, found);
-        if good {
-            self.order.use_way_of_few(set, guess);
-        }
-        good
+        // The order has a word for each set and takes the line's lowest bits.
+        self.order
+            .use_way_of_few(line as usize, guess & self.ways_mask);
+        true
     }
 
-    /// The same where the guess was wrong.
+    /// The same where the guess was wrong, or the state isn't the one that a store finds most often.
     #[inline(never)]
     fn look(&self, line: u64, write: bool) -> bool {
         let set = self.set(line);
@@ -153,7 +161,9 @@ impl L1 {
             return false;
         };
         let tag = self.tag(set, way);
-        let good = !write || self.own(tag, tag.load(Relaxed));
+        // Others may have taken it since.
+        let found = tag.load(Relaxed);
+        let good = is(found, line, 1) && (!write || self.own(tag, found));
         if good {
             self.uses(line, set, way);
         }
@@ -161,9 +171,13 @@ impl L1 {
     }
 
     /// A line is found, or put, in a way of its set.
-    #[allow(clippy::cast_possible_truncation, reason = "there are 16 ways at most")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "where there are more tags, a guess may be wrong"
+    )]
     fn uses(&self, line: u64, set: usize, way: usize) {
-        self.guess(line).store(way as u8, Relaxed);
+        let tag = (set << self.shift) + way;
+        self.guess(line).store(tag as u16, Relaxed);
         self.order.use_way_of_few(set, way);
     }
 
@@ -224,7 +238,7 @@ impl L1 {
 
     /// All that it holds.
     pub(crate) fn contents(&self) -> Vec<(u64, State)> {
-        let words = self.tags.iter().map(|tag| tag.load(Relaxed));
+        let words = self.tags.all().iter().map(|tag| tag.load(Relaxed));
         words.filter_map(content).collect()
     }
 }

@@ -11,12 +11,14 @@ fn l1(sets: usize, ways: usize) -> L1 {
 #[test]
 fn a_word_is_its_line_only_with_a_state() {
     for line in [0, 1, 5, (1 << 46) - 1] {
-        assert!(!is(0, line));
+        assert!(!is(0, line, 1));
         for state in [State::Shared, State::Exclusive, State::Modified] {
-            assert!(is(word(line, state), line));
-            assert!(!is(word(line, state), line + 1));
-            assert!(!is(word(line + 1, state), line));
+            assert!(is(word(line, state), line, 1));
+            assert!(!is(word(line, state), line + 1, 1));
+            assert!(!is(word(line + 1, state), line, 1));
             assert_eq!(content(word(line, state)), Some((line, state)));
+            assert_eq!(is(word(line, state), line, 3), state == State::Modified);
+            assert!(!is(word(line + 1, state), line, 3));
         }
     }
 }

@@ -9,7 +9,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::block::{Area, Carver};
+use crate::block::{Area, Carver, Full};
 use crate::part::LINE_BYTES;
 
 /// What an access is.
@@ -71,10 +71,7 @@ impl Level {
     ];
 }
 
-/// Kinds and levels in the block.
-const SERVED: usize = Kind::ALL.len() * Level::ALL.len();
-
-/// What a core's thread counts beside; each stands behind those in its area.
+/// What a core's thread counts beside; each stands in its area.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Count {
     /// Time charged beyond L1's latency.
@@ -85,42 +82,47 @@ pub(crate) enum Count {
 }
 
 /// Where lines read from, and written back to, each node are counted.
-const LINES: usize = SERVED + Count::BackInvalidations as usize + 1;
+const LINES: usize = Count::BackInvalidations as usize + 1;
 
 /// What a core's thread counts.
 #[derive(Debug)]
-pub(crate) struct Counters(Area<AtomicU64>);
+pub(crate) struct Counters {
+    served: Full<[[AtomicU64; Level::ALL.len()]; Kind::ALL.len()]>,
+    others: Area<AtomicU64>,
+}
+
+/// By the one thread that writes it.
+#[inline]
+fn more(word: &AtomicU64, more: u64) {
+    word.store(word.load(Relaxed).wrapping_add(more), Relaxed);
+}
 
 impl Counters {
     pub(crate) fn new(nodes: usize, carver: &mut Carver) -> Counters {
-        Counters(carver.area(LINES + nodes))
-    }
-
-    /// By the one thread that writes it.
-    #[inline]
-    fn more(&self, at: usize, more: u64) {
-        let word = &self.0[at];
-        word.store(word.load(Relaxed).wrapping_add(more), Relaxed);
+        Counters {
+            served: carver.one(),
+            others: carver.area(LINES + nodes),
+        }
     }
 
     #[inline]
     pub(crate) fn served(&self, kind: Kind, level: Level) {
-        self.more(kind as usize * Level::ALL.len() + level as usize, 1);
+        more(&self.served.first()[kind as usize][level as usize], 1);
     }
 
     #[inline]
-    pub(crate) fn add(&self, count: Count, more: u64) {
-        self.more(SERVED + count as usize, more);
+    pub(crate) fn add(&self, count: Count, by: u64) {
+        more(&self.others[count as usize], by);
     }
 
     /// A line comes from a node or goes there.
     #[inline]
     pub(crate) fn line(&self, node: usize) {
-        self.more(LINES + node, 1);
+        more(&self.others[LINES + node], 1);
     }
 
-    fn get(&self, at: usize) -> u64 {
-        self.0[at].load(Relaxed)
+    fn get(&self, count: Count) -> u64 {
+        self.others[count as usize].load(Relaxed)
     }
 }
 
@@ -175,23 +177,22 @@ impl Counts {
     }
 
     pub(crate) fn reread(&mut self, own: &Counters, received: &Received, l1_ps: u64) {
-        let row =
-            |kind: usize| std::array::from_fn(|level| own.get(kind * Level::ALL.len() + level));
-        self.served = std::array::from_fn(row);
-        self.stall_ps = own.get(SERVED + Count::StallPs as usize);
+        let served = own.served.first().each_ref();
+        self.served = served.map(|row| row.each_ref().map(|word| word.load(Relaxed)));
+        self.stall_ps = own.get(Count::StallPs);
         let nowhere: u64 = self
             .served
             .iter()
             .map(|row| row[Level::Nowhere as usize])
             .sum();
         self.charged_ps = (self.accesses() - nowhere) * l1_ps + self.stall_ps;
-        self.queued_ps = own.get(SERVED + Count::QueuedPs as usize);
-        self.snoops_sent = own.get(SERVED + Count::SnoopsSent as usize);
+        self.queued_ps = own.get(Count::QueuedPs);
+        self.snoops_sent = own.get(Count::SnoopsSent);
         self.snoops_received = received.snoops().load(Relaxed);
-        self.back_invalidations = own.get(SERVED + Count::BackInvalidations as usize);
+        self.back_invalidations = own.get(Count::BackInvalidations);
         self.back_invalidated = received.back_invalidated().load(Relaxed);
         self.node_bytes.clear();
-        let lines = own.0[LINES..].iter();
+        let lines = own.others[LINES..].iter();
         self.node_bytes
             .extend(lines.map(|lines| lines.load(Relaxed) * LINE_BYTES));
     }

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::block::{Area, Carver};
+use crate::block::{Carver, Ring};
 
 /// The nibbles 0 to 15: the order of use of ways that were never used.
 const NIBBLES: u64 = 0xfedc_ba98_7654_3210;
@@ -24,7 +24,7 @@ pub(crate) const NARROW_WAYS: usize = 16;
 /// The orders of all sets of a cache. Each set's has one writer at a time.
 #[derive(Debug)]
 pub(crate) struct Order {
-    words: Area<AtomicU64>,
+    words: Ring<AtomicU64>,
     wide: bool,
 }
 
@@ -33,7 +33,7 @@ impl Order {
     pub(crate) fn new(sets: usize, ways: usize, carver: &mut Carver) -> Order {
         let wide = ways > NARROW_WAYS;
         Order {
-            words: carver.area(if wide { sets * WIDE } else { sets }),
+            words: carver.ring(if wide { sets * WIDE } else { sets }),
             wide,
         }
     }
@@ -51,7 +51,7 @@ impl Order {
     /// The same of an order that is one word.
     #[inline]
     pub(crate) fn use_way_of_few(&self, set: usize, way: usize) {
-        let word = &self.words[set];
+        let word = self.words.at(set);
         let order = word.load(Relaxed);
         // Programs stay with a line for a while, and then there is nothing to do. The lowest nibble is kept as it is.
         if (order & 15) as usize != way {
@@ -61,7 +61,7 @@ impl Order {
 
     #[inline(never)]
     fn use_way_of_many(&self, set: usize, way: usize) {
-        let words = &self.words[set * WIDE..][..WIDE];
+        let words = &self.words.all()[set * WIDE..][..WIDE];
         let way = way as u64;
         let mut front = way;
         for (word, at) in words.iter().zip(0..) {
@@ -81,11 +81,11 @@ impl Order {
     pub(crate) fn last(&self, set: usize, ways: usize) -> usize {
         let at = ways - 1;
         if self.wide {
-            let word = self.words[set * WIDE + at / 8].load(Relaxed);
+            let word = self.words.at(set * WIDE + at / 8).load(Relaxed);
             let order = word ^ (BYTES + 8 * (at as u64 / 8) * BYTE_ONES);
             return (order >> (8 * (at % 8)) & 31) as usize;
         }
-        let order = self.words[set].load(Relaxed) ^ NIBBLES;
+        let order = self.words.at(set).load(Relaxed) ^ NIBBLES;
         (order >> (4 * at) & 15) as usize
     }
 
@@ -93,7 +93,7 @@ impl Order {
     #[inline]
     pub(crate) fn prefetch(&self, set: usize) {
         let words = if self.wide { WIDE } else { 1 };
-        self.words.prefetch(set * words);
+        self.words.all().prefetch(set * words);
     }
 }
 
@@ -133,7 +133,7 @@ mod tests {
         #[test]
         fn the_order_of_use_is_that_of_a_list(ways in 1_usize..33, uses in proptest::collection::vec(0_usize..32, 0..200)) {
             let mut carver = Carver::heap(4096).expect("there is memory");
-            let order = Order::new(3, ways, &mut carver);
+            let order = Order::new(4, ways, &mut carver);
             let mut list: Vec<usize> = (0..ways).collect();
             for way in uses {
                 let way = way % ways;
