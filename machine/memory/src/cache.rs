@@ -157,9 +157,14 @@ impl L1 {
     #[inline(never)]
     fn look(&self, line: u64, write: bool) -> bool {
         let set = self.set(line);
-        let (Some(way), _) = self.scan(set, line) else {
-            return false;
-        };
+        match self.scan(set, line) {
+            (Some(way), _) => self.hit_in(line, write, set, way),
+            (None, _) => false,
+        }
+    }
+
+    /// The same, where the line was in a way a moment ago.
+    fn hit_in(&self, line: u64, write: bool, set: usize, way: usize) -> bool {
         let tag = self.tag(set, way);
         // Others may have taken it since.
         let found = tag.load(Relaxed);

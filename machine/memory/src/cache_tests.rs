@@ -69,6 +69,7 @@ fn a_store_to_a_line_that_has_just_gone_changes_nothing() {
     l1.put(1, State::Exclusive);
     assert_eq!(l1.take(1), Some(State::Exclusive));
     assert!(!l1.own(l1.tag(0, 0), seen));
+    assert!(!l1.hit_in(1, true, 0, 0) && !l1.hit_in(1, false, 0, 0));
     assert!(l1.contents().is_empty(), "no stale copy");
     l1.put(1, State::Exclusive);
     assert_eq!(l1.share(1), Some(State::Exclusive));
