@@ -1,43 +1,6 @@
-#![allow(clippy::cast_possible_truncation, reason = "halves of words")]
-
 use std::sync::atomic::Ordering::Relaxed;
 
-use proptest::prelude::*;
-
 use super::*;
-
-/// Words that are often free or alike.
-fn words() -> impl Strategy<Value = Vec<u64>> {
-    let word = prop_oneof![
-        2 => Just(0),
-        4 => 0_u64..32,
-        2 => (0_u64..32).prop_map(|low| low | 7 << 32),
-        2 => (0_u64..32).prop_map(|low| low | 1 << 31),
-        1 => any::<u64>(),
-    ];
-    proptest::collection::vec(word, 32)
-}
-
-proptest! {
-    /// What the vectors say is what the words are.
-    #[test]
-    fn a_scan_finds_what_is_there(all in words(), sought in words(), at in 0_usize..3, steps in 0_usize..8) {
-        let mut carver = Carver::heap(1024).expect("there is memory");
-        let (narrow, wide) = (carver.area::<AtomicU32>(44), carver.area::<AtomicU64>(44));
-        let (from, ways) = (at * STEP, steps * STEP);
-        for (word, (narrow, wide)) in all.iter().zip(narrow[from..].iter().zip(&wide[from..])) {
-            narrow.store(*word as u32, Relaxed);
-            wide.store(*word, Relaxed);
-        }
-        for sought in sought {
-            let (found, free) = scan_words(all[..ways].iter().copied(), 2, sought);
-            prop_assert_eq!(wide.scan::<2>(from, ways, sought), Scan { found, free });
-            let words = all[..ways].iter().map(|word| u64::from(*word as u32));
-            let (found, free) = scan_words(words, 3, u64::from(sought as u32));
-            prop_assert_eq!(narrow.scan::<3>(from, ways, sought as u32), Scan { found, free });
-        }
-    }
-}
 
 fn parts(carver: &mut Carver) -> (Area<AtomicU8>, Area<AtomicU64>, Area<[AtomicU32; 3]>) {
     (carver.area(5), carver.area(40), carver.area(2))

@@ -16,8 +16,9 @@
 
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
 
-use crate::block::{Carver, Ring, STEP};
+use crate::block::{Carver, Ring};
 use crate::order::Order;
+use crate::scan::{STEP, wide};
 
 /// A line's MESI state; absent lines have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -117,11 +118,8 @@ impl L1 {
     /// Where a line is in its set, and which ways are free.
     #[inline]
     fn scan(&self, set: usize, line: u64) -> (Option<usize>, u32) {
-        let stride = 1 << self.shift;
-        let scan = self
-            .tags
-            .all()
-            .scan::<2>(set << self.shift, stride, line << 2);
+        let tags = &self.tags.all()[set << self.shift..][..1 << self.shift];
+        let scan = wide::<2>(tags, line << 2);
         (first(scan.found), scan.free & ((1 << self.ways) - 1))
     }
 

@@ -34,8 +34,8 @@
 //! - [`topology`]: what a machine is made of, and what is refused.
 //! - [`system`]: the whole, what it charges, and who locks what.
 //! - `cache`: L1s; a hit takes no lock. `private`: what a core's own L2 has.
-//! - `transaction`: MESI, under one shard's lock. [`directory`]: who holds a line.
-//! - `sets`: the caches behind L1, and filters. `order`: which way leaves next. `map`: physical memory without its holes.
+//! - `transaction`: MESI, under one shard's lock; `leave`: who must leave. [`directory`]: who holds a line.
+//! - `sets`: the caches behind L1, and filters. `scan`: searching a set. `order`: which way leaves next. `map`: physical memory without its holes.
 //! - `bandwidth`: the queue in virtual time. [`counters`]: what each core did.
 //! - `block`: the one block that all of it is in; `layout`: in which order; [`header`]: how it begins; `lock`: its locks.
 //! - [`contents`]: what caches hold, for checkers.
@@ -51,11 +51,13 @@ pub mod counters;
 pub mod directory;
 pub mod header;
 pub(crate) mod layout;
+pub(crate) mod leave;
 pub(crate) mod lock;
 pub(crate) mod map;
 pub(crate) mod order;
 pub mod part;
 pub(crate) mod private;
+pub(crate) mod scan;
 pub(crate) mod sets;
 pub mod system;
 pub mod topology;

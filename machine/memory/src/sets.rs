@@ -9,9 +9,10 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use crate::block::{Area, Carver, STEP};
+use crate::block::{Area, Carver};
 use crate::cache::{State, first};
 use crate::order::Order;
+use crate::scan::{STEP, Scan, narrow};
 
 /// Bits of a tag below the line's.
 const BELOW: i32 = 3;
@@ -92,14 +93,17 @@ impl Sets {
         })
     }
 
+    #[inline]
+    fn scan(&self, set: usize, sought: u32) -> Scan {
+        let tags = &self.tags[set * self.stride..][..self.stride];
+        narrow::<BELOW>(tags, sought)
+    }
+
     /// Where a line is.
     #[inline]
     pub(crate) fn find(&self, index: u64) -> Option<Slot> {
         let set = self.set(index);
-        let sought = self.tag(index);
-        let at = set * self.stride;
-        let scan = self.tags.scan::<BELOW>(at, self.stride, sought);
-        let way = first(scan.found)?;
+        let way = first(self.scan(set, self.tag(index)).found)?;
         Some(Slot { set, way })
     }
 
@@ -152,8 +156,7 @@ impl Sets {
     #[inline]
     pub(crate) fn insert(&self, index: u64, state: State) -> (Slot, Option<Victim>) {
         let set = self.set(index);
-        let scan = self.tags.scan::<BELOW>(set * self.stride, self.stride, 0);
-        let free = first(scan.free & (u32::MAX >> (32 - self.ways)));
+        let free = first(self.scan(set, 0).free & (u32::MAX >> (32 - self.ways)));
         let way = free.unwrap_or_else(|| self.order.last(set, self.ways));
         let slot = Slot { set, way };
         let tag = self.slot(slot);

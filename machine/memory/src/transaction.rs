@@ -35,7 +35,7 @@ use crate::directory::Entry;
 use crate::lock::Guard;
 use crate::map::Place;
 use crate::part::Policy;
-use crate::sets::{Sets, Slot, Victim};
+use crate::sets::{Sets, Slot};
 use crate::system::{Charge, Core, System};
 
 /// How far two cores are apart, as an index of costs.
@@ -45,11 +45,11 @@ const REMOTE: usize = 2;
 
 /// A core's access on its way through the system.
 pub(crate) struct Transaction<'a> {
-    system: &'a System,
-    place: Place,
-    core: usize,
-    own: &'a Core,
-    now_ps: u64,
+    pub(crate) system: &'a System,
+    pub(crate) place: Place,
+    pub(crate) core: usize,
+    pub(crate) own: &'a Core,
+    pub(crate) now_ps: u64,
     _shard: Guard<'a>,
 }
 
@@ -69,7 +69,7 @@ impl System {
 }
 
 /// The numbers of a word's bits.
-fn bits(mut word: u64) -> impl Iterator<Item = usize> {
+pub(crate) fn bits(mut word: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let bit = word.trailing_zeros();
         word &= word.wrapping_sub(1);
@@ -148,7 +148,7 @@ impl<'a> Transaction<'a> {
         charge
     }
 
-    fn reach(&self, group: usize) -> usize {
+    pub(crate) fn reach(&self, group: usize) -> usize {
         let other = &self.system.groups[group];
         if group == self.own.group {
             GROUP
@@ -171,21 +171,6 @@ impl<'a> Transaction<'a> {
         self.reach(self.group_of(core))
     }
 
-    /// A core's caches give a line up. Returns whether it was modified there.
-    fn purge(&self, core: usize, place: Place) -> bool {
-        let caches = &self.system.cores[core];
-        let _guard = self.system.lock_core(caches);
-        let Some(slot) = caches.l2.find(place.index) else {
-            return false;
-        };
-        if caches.l2.may_be_code(slot) {
-            caches.code.take(place.line);
-        }
-        let l1 = caches.data.take(place.line);
-        let l2 = caches.l2.take(slot);
-        l1 == Some(State::Modified) || l2 == State::Modified
-    }
-
     /// A core's caches keep a line only to read it. Returns whether it was modified there.
     fn demote(&self, core: usize, place: Place) -> bool {
         let caches = &self.system.cores[core];
@@ -200,7 +185,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// A group's L3, and where it has a line.
-    fn in_l3(&self, group: usize, index: u64) -> Option<(&'a Sets, Slot)> {
+    pub(crate) fn in_l3(&self, group: usize, index: u64) -> Option<(&'a Sets, Slot)> {
         let l3 = self.system.groups[group].cache()?;
         Some((l3, l3.find(index)?))
     }
@@ -210,12 +195,12 @@ impl<'a> Transaction<'a> {
         l3.state(slot, index)
     }
 
-    fn l3_take(&self, group: usize, index: u64) -> Option<State> {
+    pub(crate) fn l3_take(&self, group: usize, index: u64) -> Option<State> {
         let (l3, slot) = self.in_l3(group, index)?;
         Some(l3.take(slot))
     }
 
-    fn l3_change(&self, group: usize, index: u64, state: State) {
+    pub(crate) fn l3_change(&self, group: usize, index: u64, state: State) {
         if let Some((l3, slot)) = self.in_l3(group, index) {
             l3.change(slot, state);
         }
@@ -399,120 +384,6 @@ impl<'a> Transaction<'a> {
             0
         };
         Source::new(level, latency + wait + back)
-    }
-
-    /// The device notes that the line is cached. Returns whether a line that anybody held had to leave its filter for it.
-    fn follow(&self) -> bool {
-        let Place { index, node, .. } = self.place;
-        let directory = &self.system.directory;
-        let Some(filter) = &self.system.memory[node].filter else {
-            return false;
-        };
-        if let Some(slot) = filter.find(index) {
-            filter.use_slot(slot);
-            return false;
-        }
-        let (_, Some(victim)) = filter.insert(index, State::Shared) else {
-            return false;
-        };
-        let entry = self.system.entry(victim.index);
-        if entry == Entry::default() {
-            return false;
-        }
-        let Some(victim) = self.system.map.of_index(victim.index) else {
-            return false;
-        };
-        let mut modified = false;
-        for core in bits(entry.cores) {
-            let lost = self.system.cores[core].received.back_invalidated();
-            lost.fetch_add(1, Relaxed);
-            modified |= self.purge(core, victim);
-        }
-        for group in bits(entry.groups) {
-            modified |= self.l3_take(group, victim.index) == Some(State::Modified);
-        }
-        directory.put(victim.index, Entry::default());
-        if modified {
-            self.writes_back(victim);
-        }
-        self.own.counters.add(Count::BackInvalidations, 1);
-        true
-    }
-
-    /// A line that was modified goes back to memory. Nobody waits for it.
-    fn writes_back(&self, place: Place) {
-        // A victim may be of another node than the line that it leaves for.
-        let memory = &self.system.memory[place.node];
-        memory.bandwidth.take(self.now_ps);
-        self.own.counters.line(place.node);
-    }
-
-    /// The core's L2 has no room for a line any more, and so its L1s haven't either.
-    fn leaves_l2(&self, victim: Victim) {
-        let index = victim.index;
-        let Some(place) = self.system.map.of_index(index) else {
-            return;
-        };
-        if victim.code {
-            self.own.code.take(place.line);
-        }
-        let l1 = self.own.data.take(place.line);
-        let modified = l1 == Some(State::Modified) || victim.state == State::Modified;
-        let group = self.own.group;
-        let directory = &self.system.directory;
-        let mut entry = self.system.entry(index);
-        entry.cores &= !(1 << self.core);
-        entry.exclusive = false;
-        let there = entry.groups & (1 << group) != 0;
-        let l3 = self.system.groups[group].policy();
-        if l3.is_some() && !there {
-            entry.groups |= 1 << group;
-        }
-        directory.put(index, entry);
-        match l3 {
-            None if modified => self.writes_back(place),
-            None => {}
-            Some(_) if there && modified => self.l3_change(group, index, State::Modified),
-            Some(_) if there => {}
-            Some(_) => {
-                let state = if modified {
-                    State::Modified
-                } else {
-                    State::Shared
-                };
-                self.enters_l3(group, index, state);
-            }
-        }
-    }
-
-    /// A line that the directory has in a group's L3 comes there, and another may have to leave.
-    fn enters_l3(&self, group: usize, index: u64, state: State) {
-        let Some((policy, l3)) = &self.system.groups[group].l3 else {
-            return;
-        };
-        let (_, Some(Victim { index, state, .. })) = l3.insert(index, state) else {
-            return;
-        };
-        let Some(victim) = self.system.map.of_index(index) else {
-            return;
-        };
-        let mut modified = state == State::Modified;
-        if *policy == Policy::Inclusive {
-            let directory = &self.system.directory;
-            let mut entry = directory.get(victim.index);
-            for core in bits(entry.cores & self.system.groups[group].cores) {
-                let lost = self.system.cores[core].received.back_invalidated();
-                lost.fetch_add(1, Relaxed);
-                modified |= self.purge(core, victim);
-                entry.cores &= !(1 << core);
-                entry.exclusive = false;
-            }
-            entry.groups &= !(1 << group);
-            directory.put(victim.index, entry);
-        }
-        if modified {
-            self.writes_back(victim);
-        }
     }
 }
 
