@@ -20,7 +20,7 @@ pub(crate) enum Second {
 
 impl System {
     /// A core's L1 doesn't have what it wants. By the core's own thread.
-    #[inline(never)]
+    #[inline]
     pub(crate) fn second(&self, core: usize, kind: Kind, line: u64) -> Second {
         let own = &self.cores[core];
         let Some(place) = self.map.place(line) else {
@@ -38,6 +38,7 @@ impl System {
     }
 
     /// The same, where L2 had the line in a slot a moment ago.
+    #[inline]
     fn second_in(&self, own: &Core, kind: Kind, place: Place, slot: Slot) -> Second {
         let Place { line, .. } = place;
         let guard = self.lock_core(own);

@@ -230,6 +230,20 @@ impl System {
                 level: Level::L1,
             };
         }
+        let mut now_ps = Some(now_ps);
+        let mut now_ps = || now_ps.take().map_or(0, |now_ps| now_ps());
+        self.beyond(core, kind, line, &mut now_ps)
+    }
+
+    /// The same where L1 doesn't have what is needed. Apart, so that what is compiled into each caller is small.
+    #[inline(never)]
+    fn beyond(
+        &self,
+        core: usize,
+        kind: Kind,
+        line: u64,
+        now_ps: &mut dyn FnMut() -> u64,
+    ) -> Charge {
         match self.second(core, kind, line) {
             Second::Served(charge) => charge,
             Second::Missed(place, slot) => self.miss(core, kind, place, slot, now_ps()),
@@ -261,7 +275,7 @@ impl System {
         all
     }
 
-    #[inline(never)]
+    #[inline]
     pub(crate) fn miss(
         &self,
         core: usize,

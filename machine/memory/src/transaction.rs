@@ -103,6 +103,7 @@ impl Source {
 
 impl<'a> Transaction<'a> {
     /// A core wants a line. Waits for those who are busy with lines of the same shard.
+    #[inline]
     pub(crate) fn new(
         system: &'a System,
         core: usize,
@@ -122,6 +123,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// Has the access done. The core's L2 had the line in a slot, if it had it: others may have taken it since, but nobody has brought it.
+    #[inline]
     pub(crate) fn run(&self, kind: Kind, slot: Option<Slot>) -> Charge {
         let Place { line, index, .. } = self.place;
         let l2 = &self.own.l2;
@@ -389,6 +391,7 @@ impl<'a> Transaction<'a> {
 
 /// Has the real machine fetch what a transaction is going to need, all at once: its own lines, and those of who will probably leave
 /// for it. One after the other, each would be waited for.
+#[inline]
 fn prefetch(system: &System, own: &Core, place: Place) {
     let directory = &system.directory;
     directory.prefetch(place.index);
