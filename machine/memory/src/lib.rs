@@ -2,7 +2,8 @@
 //!
 //! A pure model: cores with private L1 and L2, an L3 per cache group or none, memory in nodes (a socket's own, another
 //! socket's, a CXL device's), MESI between all caches by a directory, and devices that serve so many bytes per second. It
-//! knows nothing of QEMU; `machine/time` asks it for each access, from each core's own thread at once.
+//! knows nothing of QEMU; `machine/time` asks it for each access, from each core's own thread at once. Several processes can
+//! work on one system, in a block that they share ([`System::attach`]).
 //!
 //! ```
 //! use ostler_machine_memory::{Catalogue, Kind, Level, System, Topology};

@@ -8,15 +8,16 @@
 //!
 //! A thread can't: nothing in a critical section panics but by a mistake, and then the guard releases it. A process that is killed can.
 //! Since the count moves with each holder, who waits can tell one holder that is stuck from many in turn. After
-//! [`PATIENCE`] looks at the same holder, seconds at least, it takes the lock by force and notes it. What the holder had begun
+//! [`PATIENCE`] looks at the same holder it takes the lock by force and notes it. What the holder had begun
 //! is half done then: a line may be in a cache unknown to the directory or the other way round. That makes figures wrong, and nothing else: no
 //! index is taken from the block unchecked. So the survivor goes on until its launcher ends it, and
 //! [`System::forced_locks`](crate::System::forced_locks) tells that its figures are worth nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Looks at one holder before the lock is taken by force.
-const PATIENCE: u32 = 1 << 24;
+/// Looks at one holder before the lock is taken by force: some twenty seconds where nothing else runs. Long, so that a process that
+/// a debugger has stopped for a moment isn't taken for dead.
+const PATIENCE: u32 = 1 << 26;
 /// Looks before others may run.
 const SPINS: u32 = 100;
 

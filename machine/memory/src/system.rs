@@ -162,9 +162,12 @@ impl System {
     }
 
     /// A system in a block that others may share: a mapping of a file, say, that another process has mapped too. All of them
-    /// work on the same caches, and each core is still one thread's. A block of zeros is a system whose caches are all empty.
+    /// work on the same caches, and each core is still one thread's. A block of zeros is a system whose caches are all empty; one
+    /// that was used goes on where it was left, its devices' queues included, so give each run of a machine a new one. It is as long as [`System::block_bytes`] says or longer.
     ///
-    /// What the processes may do to each other by way of the block is spoil figures, or panic.
+    /// A process that is killed may leave a lock held. The others then wait for it for some twenty seconds, take it by force, and go on
+    /// with caches that are no longer coherent: see [`System::forced_locks`]. What a process writes into the block by other means
+    /// makes figures wrong, or accesses panic.
     pub fn attach(
         topology: &Topology,
         catalogue: &Catalogue,

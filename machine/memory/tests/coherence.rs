@@ -103,6 +103,44 @@ proptest! {
     }
 }
 
+/// As many cores and groups as a directory's entry has two, four, eight and more bytes for.
+#[test]
+fn machines_of_any_width_are_served_as_the_textbook_says() {
+    for (cores, group_cores, policy) in [
+        (6, 3, Policy::Victim),
+        (8, 2, Policy::Inclusive),
+        (16, 2, Policy::Victim),
+        (32, 1, Policy::Inclusive),
+        (32, 1, Policy::Victim),
+    ] {
+        let shape = Shape {
+            sockets: 2,
+            cores,
+            group_cores,
+            l1i: (4, 4),
+            l1d: (8, 2),
+            l2: (8, 4),
+            l3: Some(((16, 3), policy)),
+            pool: Pool::Filtered((16, 20)),
+        };
+        let system = shape.system();
+        let mut reference = Reference::new(&shape);
+        let mut random = Random(cores as u64);
+        for step in 0..8_000 {
+            let core = usize::try_from(random.below(shape.count() as u64)).expect("small");
+            let kind = Kind::ALL[usize::try_from(random.below(4)).expect("small")];
+            let address = random.below(3) * NODE_BYTES + random.below(120) * 64;
+            let ours = system.access(core, kind, address, || step * 1000).level;
+            let theirs = reference.access(core, kind, address);
+            assert_eq!(
+                ours, theirs,
+                "{cores} cores, step {step}: core {core} {kind:?} {address:#x}"
+            );
+        }
+        assert_coherent(&system);
+    }
+}
+
 #[test]
 fn caches_are_coherent_after_many_threads_at_once() {
     for (round, policy) in [None, Some(Policy::Inclusive), Some(Policy::Victim)]
