@@ -126,6 +126,24 @@ fn a_block_that_is_too_short_is_refused() {
 }
 
 #[test]
+fn more_memory_than_the_model_takes_is_refused() {
+    let mut topology = topology();
+    topology.nodes[0].ranges[0].start = 1 << 40;
+    topology.nodes[0].ranges[0].bytes = 1 << 47;
+    let catalogue = Catalogue::built_in();
+    for error in [
+        System::new(&topology, &catalogue)
+            .expect_err("too much")
+            .to_string(),
+        System::block_bytes(&topology, &catalogue)
+            .expect_err("too much")
+            .to_string(),
+    ] {
+        assert_words(&error, &["131073 GiB", "32768 GiB", "smaller"]);
+    }
+}
+
+#[test]
 fn a_block_that_begins_within_a_cache_line_is_refused() {
     let block = block(words() + 16);
     assert_words(&refusal(&block[1..]), &["multiple of 128", "page"]);
