@@ -14,10 +14,12 @@ pub enum Refusal {
         expected: &'static str,
     },
     /// QEMU emulates a program, not a machine.
-    #[error("this QEMU emulates a single program; machine time is for qemu-system-x86_64")]
+    #[error(
+        "this QEMU emulates a single program; machine time is for qemu-system-x86_64 and qemu-system-aarch64"
+    )]
     NoMachine,
-    /// The emulated machine isn't an x86-64 one.
-    #[error("this QEMU emulates {found}; machine time knows x86_64 only")]
+    /// The emulated machine is of an instruction set that isn't known.
+    #[error("this QEMU emulates {found}; machine time knows x86_64 and aarch64")]
     Target {
         /// What QEMU calls it.
         found: String,

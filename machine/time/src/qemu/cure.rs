@@ -1,5 +1,5 @@
-//! Four faults of QEMU 10.0's TCG, mended in the running program. All are QEMU's, in any kind of time; to be dropped when
-//! QEMU has mended them itself.
+//! Four faults of QEMU 10.0's TCG, mended in the running program. All are its x86-64 target's, in any kind of time; to be dropped when
+//! QEMU has mended them itself. None is known of its AArch64 target.
 //!
 //! **A delivered event looks pending.** When TCG delivers an exception inside a guest of the emulated host, it clears only
 //! the VALID bit of the VMCB's EVENTINJ field (`do_interrupt_all`), and the next exit copies the rest, the type bits among
@@ -31,11 +31,11 @@
 use super::code;
 use super::layout::Offsets;
 use super::patch::Change;
-use super::symbols::{Opaque, Symbols, code_of};
+use super::symbols::{Faulty, Opaque, code_of};
 use crate::refusal::Refusal;
 
 /// Mends all; returns what was done, in words. No core may exist yet.
-pub fn mend(symbols: &Symbols, offsets: &Offsets) -> Result<Vec<String>, Refusal> {
+pub fn mend(symbols: &Faulty, offsets: &Offsets) -> Result<Vec<String>, Refusal> {
     // All are found before any is made.
     let changes = [
         event(symbols)?,
@@ -51,7 +51,7 @@ pub fn mend(symbols: &Symbols, offsets: &Offsets) -> Result<Vec<String>, Refusal
     Ok(told)
 }
 
-fn event(symbols: &Symbols) -> Result<Change, Refusal> {
+fn event(symbols: &Faulty) -> Result<Change, Refusal> {
     let (fault, function) = ("a delivered event looks pending", "do_interrupt_all");
     let address = symbols.do_interrupt_all as Opaque;
     let text = code_of(address).unwrap_or_default();
@@ -75,7 +75,7 @@ fn event(symbols: &Symbols) -> Result<Change, Refusal> {
     })
 }
 
-fn interrupt(symbols: &Symbols, offsets: &Offsets) -> Result<Change, Refusal> {
+fn interrupt(symbols: &Faulty, offsets: &Offsets) -> Result<Change, Refusal> {
     let (fault, function) = ("a lost interrupt", "helper_vmrun");
     let address = symbols.helper_vmrun as Opaque;
     let text = code_of(address).unwrap_or_default();
@@ -110,7 +110,7 @@ fn interrupt(symbols: &Symbols, offsets: &Offsets) -> Result<Change, Refusal> {
     })
 }
 
-fn first_core(symbols: &Symbols) -> Result<Change, Refusal> {
+fn first_core(symbols: &Faulty) -> Result<Change, Refusal> {
     let (fault, function) = ("the first core's mode undone", "cpu_clear_ignne");
     let address = symbols.cpu_clear_ignne as Opaque;
     let text = code_of(address).unwrap_or_default();
@@ -136,7 +136,7 @@ fn first_core(symbols: &Symbols) -> Result<Change, Refusal> {
     })
 }
 
-fn twice(symbols: &Symbols) -> Result<Change, Refusal> {
+fn twice(symbols: &Faulty) -> Result<Change, Refusal> {
     let (fault, function) = ("an interrupt delivered twice", "helper_vmrun");
     let address = symbols.helper_vmrun as Opaque;
     let text = code_of(address).unwrap_or_default();

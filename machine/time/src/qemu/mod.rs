@@ -25,7 +25,7 @@ use std::time::Instant;
 use self::accesses::Accesses;
 use self::layout::{Cpu, Hooks, Offsets, Table, in_flight};
 use self::pmu::Pmu;
-use self::symbols::{Opaque, PerCore, Symbols};
+use self::symbols::{Faulty, Opaque, PerCore, Symbols};
 use crate::awake::{Awake, LATENCY};
 use crate::machine::{Emulator, Machine, SoFar};
 use crate::options::{Clock, Idle, Options, Timing};
@@ -60,9 +60,28 @@ pub struct Info {
     cores_at_most: c_int,
 }
 
+/// The instruction set that is emulated. All but QEMU's own faults is the same for both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    X86_64,
+    Aarch64,
+}
+
+impl Target {
+    /// By QEMU's name for it.
+    fn of(name: &str) -> Option<Target> {
+        match name {
+            "x86_64" => Some(Target::X86_64),
+            "aarch64" => Some(Target::Aarch64),
+            _ => None,
+        }
+    }
+}
+
 /// QEMU, as the clock sees it.
 #[derive(Debug)]
 pub struct Qemu {
+    target: Target,
     version: String,
     symbols: Symbols,
     offsets: Offsets,
@@ -137,15 +156,16 @@ unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal>
     }
     // SAFETY: QEMU passes the target's name.
     let target = unsafe { CStr::from_ptr(info.target_name) }.to_string_lossy();
-    if target != "x86_64" {
+    let Some(target) = Target::of(&target) else {
         return Err(Refusal::Target {
             found: target.into_owned(),
         });
-    }
-    let symbols = Symbols::find().map_err(|missing| Refusal::Symbols {
+    };
+    let lacks = |missing: Vec<&'static str>| Refusal::Symbols {
         version: version.clone(),
         missing: missing.join(", "),
-    })?;
+    };
+    let symbols = Symbols::find().map_err(lacks)?;
     let offsets = Offsets::read(&symbols, &version)?;
     layout::check_setting()?;
     // SAFETY: QEMU's own plugin interface, at the time for it.
@@ -158,10 +178,10 @@ unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal>
             needed: "to be the only one",
         });
     }
-    let mended = if options.cure {
-        cure::mend(&symbols, &offsets)?
-    } else {
-        vec!["cure=off: guests may die or hang by QEMU's own faults".to_owned()]
+    let mended = match target {
+        Target::Aarch64 => Vec::new(),
+        Target::X86_64 if options.cure => cure::mend(&Faulty::find().map_err(lacks)?, &offsets)?,
+        Target::X86_64 => vec!["cure=off: guests may die or hang by QEMU's own faults".to_owned()],
     };
 
     let cores = usize::try_from(info.cores_at_most).unwrap_or(1).max(1);
@@ -172,8 +192,12 @@ unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal>
     let pmu = match &options.pmu {
         Some(file) if own => {
             let memory = accesses.as_ref().map(|accesses| &accesses.system);
-            let place = memory.and_then(|_| vcpus::Place::read(&symbols, &offsets));
-            if memory.is_some() && place.is_none() {
+            let x86 = memory.is_some() && target == Target::X86_64;
+            let place = Faulty::find()
+                .ok()
+                .filter(|_| x86)
+                .and_then(|functions| vcpus::Place::read(&functions, &offsets));
+            if x86 && place.is_none() {
                 say("the code of VMRUN isn't as expected, so guests' vCPUs aren't counted apart");
             }
             Some(Pmu::open(file, cores, memory, place)?)
@@ -181,6 +205,7 @@ unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal>
         _ => None,
     };
     let qemu = Qemu {
+        target,
         version: version.clone(),
         symbols,
         offsets,
@@ -200,7 +225,7 @@ unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal>
         // SAFETY: QEMU's own plugin interface; the callbacks have the types that it asks for.
         unsafe {
             (symbols.qemu_plugin_register_vcpu_init_cb)(id, core_made);
-            if machine.options.cure {
+            if machine.emulator.looks_for_stale_code(&machine.options) {
                 (symbols.qemu_plugin_register_vcpu_tb_trans_cb)(id, translated_for_cure);
                 (symbols.qemu_plugin_register_atexit_cb)(id, ended, std::ptr::null_mut());
             }
@@ -376,7 +401,7 @@ unsafe extern "C" fn translated(_: u64, block: Opaque) {
     // SAFETY: QEMU's own plugin interface, within the callback that it is for.
     unsafe {
         let instructions = (symbols.qemu_plugin_tb_n_insns)(block);
-        if machine.options.cure {
+        if machine.emulator.looks_for_stale_code(&machine.options) {
             stale::watch(symbols, block, instructions);
         }
         if let Some(accesses) = &machine.emulator.accesses {
@@ -459,6 +484,11 @@ unsafe extern "C" fn ended(_: u64, _: *mut c_void) {
 }
 
 impl Qemu {
+    /// Whether breakpoints look at themselves: the fault is any target's, but only x86's Linux changes its code by breakpoints.
+    fn looks_for_stale_code(&self, options: &Options) -> bool {
+        options.cure && self.target == Target::X86_64
+    }
+
     fn cpu(&self, core: usize) -> Option<Cpu> {
         let cpu = self.cpus[core].load(Ordering::Acquire);
         (!cpu.is_null()).then_some(Cpu(cpu))

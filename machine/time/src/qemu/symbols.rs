@@ -52,19 +52,19 @@ pub struct Looked {
 }
 
 macro_rules! symbols {
-    ($($name:ident: $type:ty,)*) => {
-        /// The functions of QEMU that are used, by their names.
+    ($(#[$about:meta])* $table:ident: $($name:ident: $type:ty,)*) => {
+        $(#[$about])*
         #[derive(Clone, Copy)]
-        pub struct Symbols {
+        pub struct $table {
             $(
                 #[doc = concat!("QEMU's `", stringify!($name), "`.")]
                 pub $name: $type,
             )*
         }
 
-        impl Symbols {
+        impl $table {
             /// Finds all of them, or says which are missing.
-            pub fn find() -> Result<Symbols, Vec<&'static str>> {
+            pub fn find() -> Result<$table, Vec<&'static str>> {
                 let mut missing = Vec::new();
                 $(
                     let name = CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes());
@@ -78,13 +78,21 @@ macro_rules! symbols {
                     // SAFETY: the type is the function's in the headers of QEMU 10.0; its version is checked before any is called.
                     let $name: $type = unsafe { std::mem::transmute::<Opaque, $type>($name) };
                 )*
-                Ok(Symbols { $($name,)* })
+                Ok($table { $($name,)* })
+            }
+        }
+
+        impl std::fmt::Debug for $table {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(stringify!($table))
             }
         }
     };
 }
 
 symbols! {
+    /// The functions of QEMU that are used, by their names. Every target has them.
+    Symbols:
     // The plugin interface.
     qemu_plugin_register_vcpu_init_cb: unsafe extern "C" fn(u64, CoreCallback),
     qemu_plugin_register_vcpu_idle_cb: unsafe extern "C" fn(u64, CoreCallback),
@@ -135,16 +143,15 @@ symbols! {
     end_exclusive: unsafe extern "C" fn(),
     timerlistgroup_deadline_ns: unsafe extern "C" fn(Opaque) -> i64,
     blk_inc_in_flight: unsafe extern "C" fn(Opaque),
+}
+
+symbols! {
+    /// Functions of the x86-64 target that have faults.
+    Faulty:
     do_interrupt_all: unsafe extern "C" fn(),
     do_interrupt_x86_hardirq: unsafe extern "C" fn(),
     helper_vmrun: unsafe extern "C" fn(),
     cpu_clear_ignne: unsafe extern "C" fn(),
-}
-
-impl std::fmt::Debug for Symbols {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Symbols")
-    }
 }
 
 /// QAPI's `VersionTriple`.

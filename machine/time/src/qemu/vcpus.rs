@@ -15,7 +15,7 @@ use ostler_abi::pmu::{self, Counts, VCPUS_MAX};
 
 use super::code::Pattern;
 use super::layout::Offsets;
-use super::symbols::{Opaque, Symbols, code_of};
+use super::symbols::{Faulty, Opaque, code_of};
 
 /// `HF_GUEST_MASK`.
 const GUEST: u32 = 1 << 21;
@@ -41,8 +41,8 @@ pub struct Place {
 
 impl Place {
     /// Reads it from the code of the running QEMU, if it is as expected.
-    pub fn read(symbols: &Symbols, offsets: &Offsets) -> Option<Place> {
-        let code = code_of(symbols.helper_vmrun as Opaque)?;
+    pub fn read(functions: &Faulty, offsets: &Offsets) -> Option<Place> {
+        let code = code_of(functions.helper_vmrun as Opaque)?;
         Place::of(code, offsets.environment())
     }
 
