@@ -32,6 +32,11 @@ macro_rules! program {
 /// timer's ns. Prints `LOOP`, `ASLEEP` and `AWAKE`, all in ns.
 pub const CLOCK: Program = program!("clock");
 
+/// Interrupts between two fused machines, there and back; both boot it. Needs memory that both have at 5 GiB. Parameters: rounds;
+/// whether who waits runs (1) or sleeps (0). Prints `MACHINE`, `LATENCY`, `HEARD`, and `LEAST` and `MOST`: from the other's ring, by the
+/// other's clock, to the interrupt, by its own.
+pub const DOORBELL: Program = program!("doorbell");
+
 impl Program {
     /// The image for x86-64, with parameters written into it.
     pub fn x86_64(&self, parameters: &[u64]) -> Vec<u8> {

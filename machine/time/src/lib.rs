@@ -27,11 +27,13 @@
 //!   memory, and says so. A third kills a host that traces itself; [`qemu::stale`] looks out for it.
 //! - **Real cores.** Who waits for another core spins, then gives way, then sleeps ([`machine`]); idle real cores are kept awake
 //!   meanwhile ([`awake`]), and QEMU's main loop leaves the virtual clock's timers alone ([`qemu::mainloop`]).
+//! - **Fused machines**, QEMUs of different instruction sets, are in lockstep with each other and interrupt each other at a set
+//!   latency ([`fused`], [`doorbell`]).
 //! - **The watchdog** ([`watch`]) tells what each core was waiting for when time stands still or timers aren't fired.
 //!
 //! ## What it doesn't do yet
 //!
-//! Interrupts between cores cost nothing of their own. A string instruction (`rep movs`) counts as few instructions however long it
+//! Interrupts between cores of one machine cost nothing of their own. A string instruction (`rep movs`) counts as few instructions however long it
 //! is; with caches, each of its accesses counts. A VM exit costs what its host executes.
 //!
 //! May depend on: `machine/memory`. The lab loads the built library into the emulated host's QEMU.
@@ -39,6 +41,9 @@
 pub mod awake;
 pub mod block;
 pub mod clock;
+pub mod doorbell;
+pub mod fused;
+pub mod futex;
 pub mod gate;
 pub mod lockstep;
 pub mod machine;

@@ -55,11 +55,42 @@ impl State {
 }
 
 /// What a core shows of itself. On cache lines of its own: every core reads all of them, many times in a millisecond.
-#[derive(Debug)]
-#[repr(align(128))]
-struct Seat {
+/// All zeros are a halted core at time 0.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub struct Seat {
     time: AtomicI64,
     state: AtomicU8,
+}
+
+impl Seat {
+    /// What its core is doing, and how far it has come. The time is read last: it may belong to a later state, but never to an
+    /// earlier one, so nobody is taken to be further behind than it is.
+    pub fn look(&self) -> (State, i64) {
+        let state = State::of(self.state.load(Ordering::SeqCst));
+        (state, self.time.load(Ordering::SeqCst))
+    }
+}
+
+/// Where the seats are.
+#[derive(Debug)]
+enum Seats {
+    /// In this process alone.
+    Own(Box<[Seat]>),
+    /// Where other processes see them too.
+    Shown(&'static [Seat]),
+}
+
+impl std::ops::Deref for Seats {
+    type Target = [Seat];
+
+    #[inline]
+    fn deref(&self) -> &[Seat] {
+        match self {
+            Seats::Own(seats) => seats,
+            Seats::Shown(seats) => seats,
+        }
+    }
 }
 
 /// A core that another one waits for.
@@ -76,20 +107,26 @@ pub struct Holder {
 pub struct Lockstep {
     quantum_ns: i64,
     now: AtomicI64,
-    seats: Box<[Seat]>,
+    seats: Seats,
 }
 
 impl Lockstep {
     /// A machine at time 0 with all its cores halted.
     pub fn new(cores: usize, quantum_ns: i64) -> Lockstep {
-        let seat = |_| Seat {
-            time: AtomicI64::new(0),
-            state: AtomicU8::new(State::Idle as u8),
-        };
+        let seats = (0..cores).map(|_| Seat::default()).collect();
         Lockstep {
             quantum_ns,
             now: AtomicI64::new(0),
-            seats: (0..cores).map(seat).collect(),
+            seats: Seats::Own(seats),
+        }
+    }
+
+    /// The same, with seats that others see too; all are as they were made.
+    pub fn shown(seats: &'static [Seat], quantum_ns: i64) -> Lockstep {
+        Lockstep {
+            quantum_ns,
+            now: AtomicI64::new(0),
+            seats: Seats::Shown(seats),
         }
     }
 
@@ -110,9 +147,7 @@ impl Lockstep {
 
     /// What a core is doing, and how far it has come.
     pub fn seat(&self, core: usize) -> (State, i64) {
-        let seat = &self.seats[core];
-        let state = State::of(seat.state.load(Ordering::SeqCst));
-        (state, seat.time.load(Ordering::SeqCst))
+        self.seats[core].look()
     }
 
     /// A core runs and has come to `time`. Returns what it was taken to be doing until now: one that was absent has to

@@ -2,15 +2,21 @@
 //!
 //! QEMU is behind [`Emulator`], so that all of this runs in tests too, with threads that stand for cores.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::clock::Cost;
+use crate::fused::Fused;
 use crate::gate::Gate;
 use crate::lockstep::{Holder, Lockstep, State};
-use crate::options::{Idle, Options, Timing};
+use crate::options::{Options, Timing};
 use crate::threads::{Role, role};
+
+#[path = "idle.rs"]
+mod idle;
+pub use idle::Skip;
 
 /// Looks at another core's seat before a waiting thread goes to sleep. On two real cores most waits end sooner.
 const SPINS: u32 = 300;
@@ -26,12 +32,6 @@ const SHY: u64 = 64;
 const NAP: Duration = Duration::from_millis(50);
 /// See [`Machine::patience`]. Far beyond what a busy real machine keeps a thread waiting.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often the thread that skips idle time looks around unasked: a core that was woken for nothing rests without telling.
-const GLANCE: Duration = Duration::from_millis(2);
-/// How often an idle machine is looked at that waits for a disk or for the outside.
-const LOOK: Duration = Duration::from_micros(200);
-/// A disk that hasn't answered for this long is worth naming.
-const SLOW: Duration = Duration::from_secs(2);
 /// No core: nobody is waited for.
 const NOBODY: usize = usize::MAX;
 
@@ -39,8 +39,9 @@ const NOBODY: usize = usize::MAX;
 pub trait Emulator: Sync {
     /// What a core has executed since [`Emulator::restart_count`], in the machine's units. Asked by the core's own thread.
     fn counted(&self, core: usize) -> u64;
-    /// Begins to count anew. Asked by the core's own thread.
-    fn restart_count(&self, core: usize);
+    /// Begins to count anew, as if so much had been counted already: the next look at the clock comes that much sooner. Asked by the
+    /// core's own thread.
+    fn restart_count(&self, core: usize, from: u64);
     /// Whether a core has anything to do: an interrupt, queued work, instructions.
     fn has_work(&self, core: usize) -> bool;
     /// Whether somebody wants a core to leave its guest's code.
@@ -59,6 +60,8 @@ pub trait Emulator: Sync {
     fn disk_is_busy(&self) -> bool;
     /// Disks with a request on its way, in words. Under the big lock.
     fn busy_disks(&self) -> Vec<String>;
+    /// Interrupts a core, as its doorbell does. Under the big lock.
+    fn ring(&self, core: usize);
     /// What QEMU knows of a core, for the watchdog.
     fn describe(&self, core: usize) -> String;
     /// Shows whoever wants to know what a core has done so far. Called by its own thread, each quantum and when it halts.
@@ -82,6 +85,8 @@ pub struct SoFar {
 pub struct Own {
     /// What it has executed up to the last quantum, in the machine's units.
     pub executed: AtomicU64,
+    /// What the count began at.
+    head_start: AtomicU64,
     /// What its clock was moved on by while it was halted, ns.
     pub offset_ns: AtomicI64,
     /// How often it waited for another core, gave way or slept over it, and left off waiting because it was wanted elsewhere.
@@ -113,19 +118,10 @@ pub struct Counts {
     pub excused: AtomicU64,
 }
 
-/// What became of an attempt to skip idle time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Skip {
-    /// Time was moved on and timers were fired.
-    Moved,
-    /// Some core has something to do.
-    Busy,
-    /// A disk request is on its way.
-    Disk,
-    /// No timer is set: only the outside can wake the machine.
-    NoTimer,
-    /// Real time isn't there yet.
-    TooSoon(Duration),
+thread_local! {
+    /// The time of what this thread makes happen just now, where that isn't its own: an interrupt that is due wakes its core at its
+    /// own time, however late this thread came to it.
+    static HAPPENS_AT: Cell<Option<i64>> = const { Cell::new(None) };
 }
 
 /// A machine and its clock.
@@ -137,8 +133,12 @@ pub struct Machine<E> {
     pub options: Options,
     /// What one unit of what the emulator counts takes: an instruction, or a picosecond that it has reckoned itself.
     unit: Cost,
+    /// Units after which a core's counting is looked at: half a quantum's.
+    step: u64,
     /// All cores' times.
     pub lockstep: Lockstep,
+    /// The other machines that this one is fused with.
+    pub fused: Option<Fused>,
     /// What happened how often.
     pub counts: Counts,
     /// A core that holds others back without having moved for this long is waiting inside QEMU; time goes on without it.
@@ -168,7 +168,12 @@ impl<E: Emulator> Machine<E> {
                 Timing::Instructions => options.cost,
                 Timing::Caches => Cost::from_ps(1),
             },
+            step: match options.timing {
+                Timing::Instructions => options.step(),
+                Timing::Caches => options.quantum_ns.unsigned_abs() * 1000 / 2,
+            },
             lockstep: Lockstep::new(cores, options.quantum_ns),
+            fused: None,
             options,
             counts: Counts::default(),
             patience: PATIENCE,
@@ -178,6 +183,16 @@ impl<E: Emulator> Machine<E> {
             bell: Gate::default(),
             farewell: Gate::default(),
             ending: AtomicBool::new(false),
+        }
+    }
+
+    /// The same machine as one of several.
+    #[must_use]
+    pub fn among(self, fused: Fused) -> Machine<E> {
+        Machine {
+            lockstep: Lockstep::shown(fused.seats(), self.options.quantum_ns),
+            fused: Some(fused),
+            ..self
         }
     }
 
@@ -195,7 +210,8 @@ impl<E: Emulator> Machine<E> {
     /// A core's own clock, ns. By its own thread.
     pub fn local(&self, core: usize) -> i64 {
         let own = &self.own[core];
-        let executed = own.executed.load(Ordering::Relaxed) + self.emulator.counted(core);
+        let counted = own.executed.load(Ordering::Relaxed) + self.emulator.counted(core);
+        let executed = counted - own.head_start.load(Ordering::Relaxed);
         self.unit.ns(executed) + own.offset_ns.load(Ordering::Relaxed)
     }
 
@@ -228,29 +244,43 @@ impl<E: Emulator> Machine<E> {
             self.lockstep.publish(core, time);
         }
         self.let_go(core, time);
+        let mut timer = None;
         if !self.emulator.must_not_wait(core) {
-            if self.emulator.due_in() == Some(0) {
-                self.fire();
+            timer = self.emulator.due_in();
+            if timer == Some(0) || self.bell_for(core).is_some_and(|at| at <= time) {
+                self.fire(core, time);
+                // What is still due is the main loop's.
+                timer = self.emulator.due_in().filter(|&ns| ns > 0);
             } else {
                 // No timer is due at the machine's time, so none is at this core's, which isn't later.
                 self.fired_until.fetch_max(time, Ordering::SeqCst);
             }
-            if !self.wait_for_others(core, time) {
+            if let Some(fused) = &self.fused {
+                fused.timer(timer.map(|ns| time + ns));
+            }
+            if !self.wait_for_others(core, time) || !self.wait_for_peers(core, time) {
                 // It keeps its count: the next block of code brings it back here.
                 return;
             }
         }
-        let executed = self.emulator.counted(core);
-        self.own[core]
-            .executed
-            .fetch_add(executed, Ordering::Relaxed);
-        self.emulator.restart_count(core);
+        let bell = self.bell_for(core).map(|at| at - time);
+        let own = &self.own[core];
+        let counted = self.emulator.counted(core);
+        let executed = counted - own.head_start.load(Ordering::Relaxed);
+        own.executed.fetch_add(executed, Ordering::Relaxed);
+        // The next look comes after a step, or when something is due: then it is found in time, to the block of code.
+        let next = timer.into_iter().chain(bell).min();
+        let until = next.map_or(self.step, |ns| self.unit.instructions(ns).max(1));
+        let head_start = self.step.saturating_sub(until);
+        own.head_start.store(head_start, Ordering::Relaxed);
+        self.emulator.restart_count(core, head_start);
         self.show(core);
     }
 
     fn show(&self, core: usize) {
         let own = &self.own[core];
-        let executed = own.executed.load(Ordering::Relaxed) + self.emulator.counted(core);
+        let counted = self.emulator.counted(core) - own.head_start.load(Ordering::Relaxed);
+        let executed = own.executed.load(Ordering::Relaxed) + counted;
         let halted_ns = own.offset_ns.load(Ordering::Relaxed);
         let so_far = SoFar {
             time_ns: self.unit.ns(executed) + halted_ns,
@@ -258,6 +288,27 @@ impl<E: Emulator> Machine<E> {
             executed,
         };
         self.emulator.show(core, so_far);
+    }
+
+    /// The first doorbell that a running core is to deliver: its own, or that of one that is halted and can't.
+    fn bell_for(&self, core: usize) -> Option<i64> {
+        let fused = self.fused.as_ref()?;
+        (0..self.lockstep.cores())
+            .filter(|&other| other == core || self.is_halted(other))
+            .filter_map(|other| fused.bell(other))
+            .min()
+    }
+
+    fn is_halted(&self, core: usize) -> bool {
+        matches!(self.lockstep.seat(core).0, State::Idle | State::Kicked)
+    }
+
+    /// Waits until no other machine is more than a quantum behind. Returns `false` if the core is wanted elsewhere before that.
+    fn wait_for_peers(&self, core: usize, time: i64) -> bool {
+        let Some(fused) = &self.fused else {
+            return true;
+        };
+        fused.wait(time, || self.emulator.asked_to_leave(core))
     }
 
     /// Waits until nobody is more than a quantum behind. Returns `false` if the core is wanted elsewhere before that: for an
@@ -356,19 +407,35 @@ impl<E: Emulator> Machine<E> {
                 own.gate.wake();
             }
         }
+        if let Some(fused) = &self.fused {
+            fused.reached(time);
+        }
     }
 
     /// Fires all timers that are due. Right here, in the thread of the core whose time has come to them: work that is queued for
     /// later may be looked at late, or never.
-    fn fire(&self) {
+    fn fire(&self, core: usize, time: i64) {
         self.counts.fires.fetch_add(1, Ordering::Relaxed);
-        self.emulator.locked(&mut || self.fire_locked());
+        self.emulator
+            .locked(&mut || self.fire_locked(Some(core), time));
     }
 
-    fn fire_locked(&self) {
+    /// For a core, or for a machine whose cores are all halted, that has come to `time`.
+    fn fire_locked(&self, core: Option<usize>, time: i64) {
         let now = self.lockstep.now();
         self.emulator.run_timers();
         self.fired_until.fetch_max(now, Ordering::SeqCst);
+        if let Some(fused) = &self.fused {
+            for other in 0..self.lockstep.cores() {
+                if Some(other) == core || self.is_halted(other) {
+                    fused.deliver(other, time, |at| {
+                        HAPPENS_AT.set(Some(at));
+                        self.emulator.ring(other);
+                        HAPPENS_AT.set(None);
+                    });
+                }
+            }
+        }
         if self.emulator.due_in() == Some(0) {
             // What is left belongs to the block layer, whose timers only the main loop may run.
             self.emulator.wake_main_loop();
@@ -378,7 +445,16 @@ impl<E: Emulator> Machine<E> {
     /// A core's thread has found nothing to do, and is about to sleep.
     pub fn rest(&self, core: usize) {
         self.show(core);
-        self.lockstep.advance(self.local(core));
+        let time = self.lockstep.advance(self.local(core));
+        if let Some(fused) = &self.fused {
+            // Before it is halted: what happens next must be known by then. While a disk is at work, time stands still.
+            let next = if self.emulator.disk_is_busy() {
+                Some(0)
+            } else {
+                self.emulator.due_in()
+            };
+            fused.timer(next.map(|ns| time + ns));
+        }
         self.lockstep.rest(core, || self.emulator.has_work(core));
         self.let_go(core, i64::MAX);
         self.bell.wake();
@@ -388,118 +464,45 @@ impl<E: Emulator> Machine<E> {
     pub fn resume(&self, core: usize) {
         let start = self.lockstep.resume(core, self.local(core));
         self.catch_up(core, start);
+        if let Some(fused) = &self.fused {
+            fused.started();
+        }
         self.let_go(core, start);
     }
 
     /// Somebody is about to wake a core's thread. From now on nobody runs away from it.
     pub fn kicked(&self, core: usize) {
-        let at = match role() {
-            Role::Core(_) => self.read(),
-            Role::Ours | Role::Other => self.lockstep.now(),
+        let at = match (HAPPENS_AT.get(), role()) {
+            (Some(at), _) => at,
+            (None, Role::Core(_)) => self.read(),
+            (None, Role::Ours | Role::Other) => self.outside(),
         };
         self.lockstep.kick(core, at);
+    }
+
+    /// The time at which something from outside happens: the machine's, or the others' if this one has slept while they ran.
+    fn outside(&self) -> i64 {
+        let now = self.lockstep.now();
+        let front = self.fused.as_ref().and_then(Fused::front);
+        match front {
+            // By their seats: the core that is being woken has work already.
+            Some(front) if (0..self.lockstep.cores()).all(|core| self.is_halted(core)) => {
+                now.max(front)
+            }
+            _ => now,
+        }
+    }
+
+    fn rests(&self) -> bool {
+        self.lockstep
+            .everyone_rests(|core| self.emulator.has_work(core))
     }
 
     /// A core was asked to leave its guest's code: if it waits here, it must see that.
     pub fn asked(&self, core: usize) {
         self.own[core].gate.wake();
-    }
-
-    /// Skips to the next timer if every core is halted and no disk is at work. `idle_since` is when the machine was first seen
-    /// idle, in both times; only pacing looks at it.
-    pub fn skip(&self, idle_since: Option<(Instant, i64)>) -> Skip {
-        let rests = || {
-            self.lockstep
-                .everyone_rests(|core| self.emulator.has_work(core))
-        };
-        if !rests() {
-            return Skip::Busy;
-        }
-        let mut outcome = Skip::Busy;
-        self.emulator.locked(&mut || {
-            // Again, under the lock: nothing that wakes a core can happen now.
-            if !rests() {
-                return;
-            }
-            if self.emulator.disk_is_busy() {
-                self.counts.disk_waits.fetch_add(1, Ordering::Relaxed);
-                outcome = Skip::Disk;
-                return;
-            }
-            let Some(ns) = self.emulator.due_in() else {
-                outcome = Skip::NoTimer;
-                return;
-            };
-            let to = self.lockstep.now() + ns;
-            if let Some((real, then)) = idle_since {
-                let wait = Duration::from_nanos((to - then).max(0).unsigned_abs())
-                    .saturating_sub(real.elapsed());
-                if !wait.is_zero() {
-                    outcome = Skip::TooSoon(wait);
-                    return;
-                }
-            }
-            self.counts.skips.fetch_add(1, Ordering::Relaxed);
-            self.lockstep.advance(to);
-            self.fire_locked();
-            outcome = Skip::Moved;
-        });
-        outcome
-    }
-
-    /// Skips idle time until the machine ends. The body of a thread.
-    pub fn skip_idle_time(&self) {
-        let mut idle_since = None;
-        let mut disk_since = None;
-        while !self.ending.load(Ordering::SeqCst) {
-            let outcome = self.skip(idle_since);
-            self.note_disks(outcome, &mut disk_since);
-            let pause = match outcome {
-                Skip::Busy => {
-                    idle_since = None;
-                    self.bell.wait_while(GLANCE, || {
-                        !self.ending.load(Ordering::SeqCst)
-                            && !self
-                                .lockstep
-                                .everyone_rests(|core| self.emulator.has_work(core))
-                    });
-                    if self.options.idle == Idle::Pace {
-                        idle_since = Some((Instant::now(), self.lockstep.now()));
-                    }
-                    continue;
-                }
-                // A timer that wasn't ours to fire is still due: let the main loop have it.
-                Skip::Moved if self.emulator.due_in() == Some(0) => LOOK,
-                Skip::Moved => continue,
-                Skip::Disk | Skip::NoTimer => LOOK,
-                Skip::TooSoon(wait) => wait.min(NAP),
-            };
-            self.bell.wait_while(pause, || {
-                !self.ending.load(Ordering::SeqCst)
-                    && self
-                        .lockstep
-                        .everyone_rests(|core| self.emulator.has_work(core))
-            });
-        }
-    }
-
-    /// Keeps the names of disks that don't answer, for the watchdog: it must not ask itself, for the lock that it needs to
-    /// may be what everything waits for.
-    fn note_disks(&self, outcome: Skip, since: &mut Option<Instant>) {
-        let slow = || {
-            self.slow_disks
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-        };
-        if outcome != Skip::Disk {
-            if since.take().is_some_and(|since| since.elapsed() > SLOW) {
-                slow().clear();
-            }
-        } else if since.get_or_insert_with(Instant::now).elapsed() > SLOW && slow().is_empty() {
-            let mut names = Vec::new();
-            self.emulator
-                .locked(&mut || names = self.emulator.busy_disks());
-            *slow() = names;
+        if let Some(fused) = &self.fused {
+            fused.disturb();
         }
     }
 
@@ -514,6 +517,9 @@ impl<E: Emulator> Machine<E> {
     /// QEMU ends: our threads are to leave it alone.
     pub fn end(&self) {
         self.ending.store(true, Ordering::SeqCst);
+        if let Some(fused) = &self.fused {
+            fused.ended();
+        }
         self.bell.wake();
         self.farewell.wake();
     }

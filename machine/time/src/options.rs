@@ -1,8 +1,10 @@
-//! The plugin's arguments: `-plugin file=...,quantum=10000,cost=1.0,timing=instructions,pmu=FILE,cure=on,clock=own,idle=skip,awake=on,stall=20`.
+//! The plugin's arguments: `-plugin file=...,quantum=10000,cost=1.0,timing=instructions,pmu=FILE,cure=on,clock=own,idle=skip,awake=on,stall=20`,
+//! and, for one of several machines that are fused, `page=FILE,machine=0,latency=2000`.
 
 use std::path::PathBuf;
 
 use crate::clock::Cost;
+use crate::fused::{MACHINES, fits};
 use crate::refusal::Refusal;
 
 /// Whose clock the machine goes by.
@@ -32,6 +34,39 @@ pub enum Timing {
     Caches,
 }
 
+/// Which of several machines this is, and where they meet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fusion {
+    /// The file whose first bytes all of them map ([`crate::fused::Page`]); all zeros before the first comes.
+    pub page: PathBuf,
+    /// This one's number.
+    pub machine: usize,
+    /// From a ring of one machine's doorbell by another to the interrupt, ns.
+    pub latency_ns: i64,
+}
+
+impl Fusion {
+    /// Of three words that go together.
+    fn of(
+        page: Option<PathBuf>,
+        machine: Option<usize>,
+        latency_ns: Option<i64>,
+    ) -> Result<Option<Fusion>, Refusal> {
+        match (page, machine, latency_ns) {
+            (None, None, None) => Ok(None),
+            (Some(page), Some(machine), Some(latency_ns)) => Ok(Some(Fusion {
+                page,
+                machine,
+                latency_ns,
+            })),
+            _ => Err(Refusal::Option {
+                word: "page=, machine=, latency=".to_owned(),
+                expected: "all three of them, or none",
+            }),
+        }
+    }
+}
+
 /// The plugin's arguments.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
@@ -56,6 +91,8 @@ pub struct Options {
     pub awake: bool,
     /// Real seconds without any progress after which the watchdog speaks.
     pub stall_s: u32,
+    /// The other machines, if there are any.
+    pub fusion: Option<Fusion>,
 }
 
 impl Default for Options {
@@ -71,6 +108,7 @@ impl Default for Options {
             idle: Idle::Skip,
             awake: true,
             stall_s: 20,
+            fusion: None,
         }
     }
 }
@@ -79,6 +117,7 @@ impl Options {
     /// Reads `name=value` words. What isn't said keeps its default.
     pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Options, Refusal> {
         let mut options = Options::default();
+        let (mut page, mut machine, mut latency_ns) = (None, None, None);
         for word in words {
             let bad = |expected: &'static str| Refusal::Option {
                 word: word.to_owned(),
@@ -87,9 +126,9 @@ impl Options {
             let (name, value) = word.split_once('=').ok_or_else(|| bad("name=value"))?;
             match name {
                 "quantum" => {
-                    let expected = "quantum=NS with 1000 to 1000000 nanoseconds";
+                    let expected = "quantum=NS with 100 to 1000000 nanoseconds";
                     options.quantum_ns = value.parse().map_err(|_| bad(expected))?;
-                    if !(1_000..=1_000_000).contains(&options.quantum_ns) {
+                    if !(100..=1_000_000).contains(&options.quantum_ns) {
                         return Err(bad(expected));
                     }
                 }
@@ -155,21 +194,55 @@ impl Options {
                         return Err(bad(expected));
                     }
                 }
+                "page" if !value.is_empty() => page = Some(PathBuf::from(value)),
+                "page" => return Err(bad("page=FILE")),
+                "machine" => {
+                    let number = value.parse().ok().filter(|&number| number < MACHINES);
+                    machine = Some(number.ok_or_else(|| bad("machine=0 or machine=1"))?);
+                }
+                "latency" => {
+                    let expected = "latency=NS with 100 to 1000000 nanoseconds";
+                    let ns = value
+                        .parse()
+                        .ok()
+                        .filter(|ns| (100..=1_000_000).contains(ns));
+                    latency_ns = Some(ns.ok_or_else(|| bad(expected))?);
+                }
                 _ => {
                     return Err(bad(
-                        "quantum, cost, timing, topology, pmu, cure, clock, idle, awake or stall",
+                        "quantum, cost, timing, topology, pmu, cure, clock, idle, awake, stall, page, machine or latency",
                     ));
                 }
             }
         }
-        let caches = options.timing == Timing::Caches;
-        if caches != options.topology.is_some() {
+        options.fusion = Fusion::of(page, machine, latency_ns)?;
+        options.agree()?;
+        Ok(options)
+    }
+
+    /// What goes together and what doesn't.
+    fn agree(&self) -> Result<(), Refusal> {
+        let caches = self.timing == Timing::Caches;
+        if caches != self.topology.is_some() {
             return Err(Refusal::Option {
                 word: if caches { "timing=caches" } else { "topology=" }.to_owned(),
                 expected: "both timing=caches and topology=FILE, or neither",
             });
         }
-        Ok(options)
+        let Some(fusion) = &self.fusion else {
+            return Ok(());
+        };
+        if self.clock == Clock::Wall || self.idle == Idle::Pace {
+            return Err(Refusal::Option {
+                word: "page=".to_owned(),
+                expected: "clock=own and idle=skip with it: machines are in step on time of their own",
+            });
+        }
+        fits(self.quantum_ns, fusion.latency_ns, self.cost).map_err(|largest_ns| Refusal::Quantum {
+            quantum_ns: self.quantum_ns,
+            latency_ns: fusion.latency_ns,
+            largest_ns,
+        })
     }
 
     /// Instructions after which a core's counting is looked at: half a quantum's.
@@ -208,9 +281,31 @@ mod tests {
             idle: Idle::Pace,
             awake: false,
             stall_s: 7,
+            fusion: None,
         };
         assert_eq!(said.expect("all of them"), expected);
         assert_eq!(expected.step(), 20_000);
+    }
+
+    #[test]
+    fn a_machine_among_others_is_wholly_described_and_in_step_with_them() {
+        let fused = |more: &[&'static str]| {
+            let words = ["page=/page", "machine=1", "latency=2000"];
+            Options::parse(words.into_iter().chain(more.iter().copied()))
+        };
+        let options = fused(&["quantum=990"]).expect("it fits");
+        let expected = Fusion {
+            page: "/page".into(),
+            machine: 1,
+            latency_ns: 2000,
+        };
+        assert_eq!(options.fusion, Some(expected));
+        // 2000 - 512 instructions, of which a quantum and a half.
+        let refusal = fused(&["quantum=993"]).expect_err("a doorbell could come late");
+        assert!(refusal.to_string().contains("992"), "{refusal}");
+        assert!(fused(&["quantum=990", "idle=pace"]).is_err());
+        assert!(fused(&["quantum=990", "clock=wall"]).is_err());
+        assert!(Options::parse(["machine=1"]).is_err());
     }
 
     #[test]
@@ -218,7 +313,7 @@ mod tests {
         for word in [
             "quantum",
             "quantum=",
-            "quantum=999",
+            "quantum=99",
             "quantum=1000001",
             "cost=0",
             "cost=-1",
@@ -234,6 +329,10 @@ mod tests {
             // Each needs the other.
             "timing=caches",
             "stall=0",
+            "page=",
+            "machine=2",
+            "latency=99",
+            "latency=1000001",
             "speed=1",
         ] {
             let refusal = Options::parse([word])

@@ -65,6 +65,26 @@ pub enum Refusal {
         /// How it should be.
         needed: &'static str,
     },
+    /// Machines would not be near enough to each other in time.
+    #[error(
+        "with a quantum of {quantum_ns} ns an interrupt from another machine could come later than {latency_ns} ns;          a quantum of {largest_ns} ns or less is needed, or a longer latency"
+    )]
+    Quantum {
+        /// As it was given.
+        quantum_ns: i64,
+        /// Likewise.
+        latency_ns: i64,
+        /// What would do.
+        largest_ns: i64,
+    },
+    /// The other machines can't be met.
+    #[error("the page {page} of fused machines is no good: {problem}")]
+    Page {
+        /// The file.
+        page: String,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
     /// The machine's topology makes no sense.
     #[error("the topology {file} is no good: {problem}")]
     Topology {

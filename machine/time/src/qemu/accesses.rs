@@ -82,9 +82,11 @@ impl Accesses {
         self.meters[core].elapsed_ps.load(Ordering::Relaxed)
     }
 
-    /// Begins to count anew.
-    pub fn restart(&self, core: usize) {
-        self.meters[core].elapsed_ps.store(0, Ordering::Relaxed);
+    /// Begins to count anew, as if so much had passed already.
+    pub fn restart(&self, core: usize, from_ps: u64) {
+        self.meters[core]
+            .elapsed_ps
+            .store(from_ps, Ordering::Relaxed);
     }
 
     /// Instructions that a core has executed.

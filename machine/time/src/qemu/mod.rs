@@ -7,8 +7,10 @@
 mod accesses;
 mod code;
 mod cure;
+mod device;
 mod layout;
 mod mainloop;
+mod page;
 mod patch;
 mod pmu;
 mod stale;
@@ -25,7 +27,7 @@ use std::time::Instant;
 use self::accesses::Accesses;
 use self::layout::{Cpu, Hooks, Offsets, Table, in_flight};
 use self::pmu::Pmu;
-use self::symbols::{Faulty, Opaque, PerCore, Symbols};
+use self::symbols::{Devices, Faulty, Opaque, PerCore, Symbols};
 use crate::awake::{Awake, LATENCY};
 use crate::machine::{Emulator, Machine, SoFar};
 use crate::options::{Clock, Idle, Options, Timing};
@@ -92,6 +94,8 @@ pub struct Qemu {
     accesses: Option<Accesses>,
     /// Where it is shown what the cores do, if anywhere.
     pmu: Option<Pmu>,
+    /// For the doorbell, where there are other machines.
+    devices: Option<Devices>,
 }
 
 // SAFETY: the pointers are QEMU's, live as long as the process, and are only used in ways that QEMU allows any thread.
@@ -216,8 +220,22 @@ unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal>
         cpus: (0..cores).map(|_| AtomicPtr::default()).collect(),
         accesses,
         pmu,
+        devices: match options.fusion {
+            Some(_) => Some(Devices::find().map_err(lacks)?),
+            None => None,
+        },
     };
-    let (machine, _) = MACHINE.get_or_init(|| (Machine::new(qemu, cores, options), Instant::now()));
+    let fused = match &options.fusion {
+        Some(fusion) => Some(page::join(fusion, cores, &options)?),
+        None => None,
+    };
+    let (machine, _) = MACHINE.get_or_init(|| {
+        let mut machine = Machine::new(qemu, cores, options);
+        if let Some(fused) = fused {
+            machine = machine.among(fused);
+        }
+        (machine, Instant::now())
+    });
     let told = if own {
         // SAFETY: we are within the installation that the id is for.
         unsafe { keep_time(id, machine) }?
@@ -268,6 +286,19 @@ unsafe fn keep_time(id: u64, machine: &'static Machine<Qemu>) -> Result<String, 
         machine.skip_idle_time();
     })?;
     start("watch", || watch::watch(machine, say))?;
+    if let Some(fused) = &machine.fused {
+        start("peers", || {
+            while !machine.ends_within(watch::PERIOD) {
+                if let Some((number, process)) = fused.lost() {
+                    say(&format!(
+                        "machine {number} (process {process}) is gone without having ended; this one can't go on without it"
+                    ));
+                    // SAFETY: an ordinary exit would wait for cores that may be waiting for the other machine.
+                    unsafe { libc::_exit(1) };
+                }
+            }
+        })?;
+    }
     // SAFETY: QEMU's own plugin interface; the callbacks have the types that it asks for.
     unsafe {
         (symbols.qemu_plugin_register_vcpu_init_cb)(id, core_made);
@@ -277,7 +308,7 @@ unsafe fn keep_time(id: u64, machine: &'static Machine<Qemu>) -> Result<String, 
         (symbols.qemu_plugin_register_atexit_cb)(id, ended, std::ptr::null_mut());
     }
     Ok(format!(
-        "{} cores, quantum {} ns, {} ps per instruction{}, idle time {}",
+        "{} cores, quantum {} ns, {} ps per instruction{}, idle time {}{}",
         machine.lockstep.cores(),
         options.quantum_ns,
         options.cost.ps(),
@@ -288,6 +319,13 @@ unsafe fn keep_time(id: u64, machine: &'static Machine<Qemu>) -> Result<String, 
         match options.idle {
             Idle::Skip => "skipped",
             Idle::Pace => "at the pace of real time",
+        },
+        match &options.fusion {
+            Some(fusion) => format!(
+                "; machine {} of several, {} ns from another",
+                fusion.machine, fusion.latency_ns
+            ),
+            None => String::new(),
         }
     ))
 }
@@ -379,6 +417,10 @@ unsafe extern "C" fn core_made(_: u64, core: c_uint) {
             }
         },
     );
+    if let Some(devices) = &qemu.devices {
+        static MADE: OnceLock<()> = OnceLock::new();
+        MADE.get_or_init(|| device::make(devices));
+    }
     become_role(Role::Core(number(core)));
     let index = c_int::try_from(core).unwrap_or(c_int::MAX);
     // SAFETY: it only looks the core up.
@@ -466,6 +508,16 @@ unsafe extern "C" fn ended(_: u64, _: *mut c_void) {
         load(&counts.disk_waits),
         load(&counts.excused),
     ));
+    if let Some(fused) = &machine.fused {
+        let rings = &fused.rings;
+        say(&format!(
+            "doorbells: {} delivered, {} late, the latest by {} ns, {} rung while too many were on their way",
+            load(&rings.delivered),
+            load(&rings.late),
+            rings.most_late_ns.load(Ordering::Relaxed),
+            load(&rings.merged),
+        ));
+    }
     for core in 0..machine.lockstep.cores() {
         let own = machine.own(core);
         let executed = match &machine.emulator.accesses {
@@ -520,12 +572,12 @@ impl Emulator for Qemu {
         unsafe { (self.symbols.qemu_plugin_u64_get)(self.counter, index(core)) }
     }
 
-    fn restart_count(&self, core: usize) {
+    fn restart_count(&self, core: usize, from: u64) {
         if let Some(accesses) = &self.accesses {
-            return accesses.restart(core);
+            return accesses.restart(core, from);
         }
         // SAFETY: QEMU's own plugin interface.
-        unsafe { (self.symbols.qemu_plugin_u64_set)(self.counter, index(core), 0) };
+        unsafe { (self.symbols.qemu_plugin_u64_set)(self.counter, index(core), from) };
     }
 
     fn has_work(&self, core: usize) -> bool {
@@ -593,6 +645,12 @@ impl Emulator for Qemu {
                 format!("{} ({} requests)", name.to_string_lossy(), requests(disk))
             })
             .collect()
+    }
+
+    fn ring(&self, core: usize) {
+        if let Some(devices) = &self.devices {
+            device::ring(devices, self.target, core);
+        }
     }
 
     fn describe(&self, core: usize) -> String {

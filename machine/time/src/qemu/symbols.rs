@@ -154,6 +154,18 @@ symbols! {
     cpu_clear_ignne: unsafe extern "C" fn(),
 }
 
+symbols! {
+    /// What only a machine among several needs: a device's functions.
+    Devices:
+    get_system_memory: unsafe extern "C" fn() -> Opaque,
+    memory_region_init_io: unsafe extern "C" fn(Opaque, Opaque, *const c_void, *mut c_void, *const c_char, u64),
+    memory_region_add_subregion_overlap: unsafe extern "C" fn(Opaque, u64, Opaque, c_int),
+    cpu_physical_memory_rw: unsafe extern "C" fn(u64, *mut c_void, u64, bool),
+    object_resolve_path_type: unsafe extern "C" fn(*const c_char, *const c_char, *mut bool) -> Opaque,
+    qdev_get_gpio_in: unsafe extern "C" fn(Opaque, c_int) -> Opaque,
+    qemu_set_irq: unsafe extern "C" fn(Opaque, c_int),
+}
+
 /// QAPI's `VersionTriple`.
 #[derive(Debug)]
 #[repr(C)]
