@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use ostler_lab::image::{Emulators, LabDir};
+use ostler_lab::progress::Progress;
 use ostler_lab::{packages, setup};
 
 /// The root of the repository.
@@ -70,9 +72,10 @@ pub fn setup() -> Result<()> {
     Ok(())
 }
 
-/// The same, with what the tests hold ostler against.
+/// The same, with what the tests hold ostler against, and the QEMUs that simulated machines run in.
 pub fn setup_for_tests() -> Result<()> {
     setup::ensure_lists(&[packages::BUILD, packages::LAB, packages::TEST])?;
+    Emulators::ensure(&LabDir::detect(), Progress::detect())?;
     Ok(())
 }
 

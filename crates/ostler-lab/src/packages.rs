@@ -1,7 +1,7 @@
 //! The Debian packages that ostler needs, in one place: to build it, to build the lab's image, and inside that image.
 //! `xtask` installs from these same lists.
 
-/// To compile ostler: C and BPF compilers, and what libbpf's own libelf and zlib are built with. The build script that compiles BPF
+/// To compile ostler: C and BPF compilers, a C compiler for AArch64 (programs for simulated machines), and what libbpf's own libelf and zlib are built with. The build script that compiles BPF
 /// programs is linked with the system's libelf and zlib: cargo tells the features of what runs here from those of what is built.
 pub const BUILD: &[&str] = &[
     "autoconf",
@@ -13,6 +13,7 @@ pub const BUILD: &[&str] = &[
     "flex",
     "gawk",
     "gcc",
+    "gcc-aarch64-linux-gnu",
     "gettext",
     "libc6-dev",
     "libelf-dev",
@@ -31,6 +32,9 @@ pub const LAB: &[&str] = &[
     "mmdebstrap",
     "xz-utils",
 ];
+
+/// The QEMUs that simulated machines run in, unpacked into a tree of their own ([`crate::image::Emulators`]).
+pub const EMULATORS: &[&str] = &["qemu-system-arm", "qemu-system-x86"];
 
 /// What tests hold ostler against: real servers, a browser for the reports, and another's caches.
 pub const TEST: &[&str] = &[

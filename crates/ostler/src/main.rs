@@ -38,6 +38,7 @@ enum Verb {
     Replay(verbs::replay::Args),
     Guest(verbs::guest::Args),
     Lab(verbs::lab::Args),
+    Machine(verbs::machine::Args),
 }
 
 fn main() -> ExitCode {
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         Verb::Replay(args) => verbs::replay::run(&args),
         Verb::Guest(args) => verbs::guest::run(args),
         Verb::Lab(args) => verbs::lab::run(args),
+        Verb::Machine(args) => verbs::machine::run(&args),
     };
     match result {
         Ok(code) => code,

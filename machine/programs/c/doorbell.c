@@ -1,10 +1,10 @@
-// Interrupts between fused machines. Both run this. Parameters: rounds; what the second machine
+// Interrupts between fused machines. Both run this. Parameters: rounds; what the waiting machine
 // does meanwhile: 0 sleeps, 1 runs. The first rings and waits for the answer, each round.
 #include "machine.h"
 
-#define POOL 0x140000000UL
-#define SENT (POOL + 0x1000)
-#define READY (POOL + 0x1040)
+static u64 shared;
+#define SENT (shared + 0x1000)
+#define READY (shared + 0x1040)
 
 static void meet(u64 stage)
 {
@@ -30,6 +30,7 @@ void run(void)
 {
 	u64 rounds = parameter(0), awake = parameter(1), latency = AT(u64, DOORBELL + 0x18);
 	u64 least = ~0UL, most = 0;
+	shared = parameter(2);
 	interrupts();
 	bell_open();
 	say("MACHINE", AT(u64, DOORBELL + 0x08));

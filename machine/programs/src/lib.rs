@@ -32,10 +32,16 @@ macro_rules! program {
 /// timer's ns. Prints `LOOP`, `ASLEEP` and `AWAKE`, all in ns.
 pub const CLOCK: Program = program!("clock");
 
-/// Interrupts between two fused machines, there and back; both boot it. Needs memory that both have at 5 GiB. Parameters: rounds;
-/// whether who waits runs (1) or sleeps (0). Prints `MACHINE`, `LATENCY`, `HEARD`, and `LEAST` and `MOST`: from the other's ring, by the
-/// other's clock, to the interrupt, by its own.
+/// Interrupts between two fused machines, there and back; both boot it. Parameters: rounds; whether who waits runs (1) or sleeps
+/// (0); the address of memory that both see. Prints `MACHINE`, `LATENCY`, `HEARD`, and `LEAST` and `MOST`: from the other's ring, by
+/// the other's clock, to the interrupt, by its own, ns.
 pub const DOORBELL: Program = program!("doorbell");
+
+/// Atomic operations, locks, message passing and store buffering between two fused machines; both boot it. Parameters: operations of
+/// each kind; rounds of store buffering; the address of memory that both see, all zeros. Prints `ADDED`, `EXCHANGED` and `LOCKED`
+/// (by both together); `PASSED` and `BROKEN` (by who reads); `UNFENCED` and `FENCED`: how often both missed the other's store; `TOOK`,
+/// ns.
+pub const LITMUS: Program = program!("litmus");
 
 impl Program {
     /// The image for x86-64, with parameters written into it.

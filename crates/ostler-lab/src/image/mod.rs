@@ -4,6 +4,7 @@
 //! final name is whole, so an interrupted build goes on where it stopped.
 
 mod cpio;
+mod emulators;
 mod kernel;
 mod recipe;
 mod tree;
@@ -14,6 +15,7 @@ use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
 pub use cpio::Cpio;
+pub use emulators::Emulators;
 pub use recipe::Recipe;
 pub use tree::command_of;
 

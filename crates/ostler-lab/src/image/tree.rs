@@ -64,7 +64,7 @@ pub fn bootstrap(
 }
 
 /// The machine's proxies for apt, in apt's own notation: mmdebstrap starts from an empty configuration.
-fn proxies() -> Vec<String> {
+pub(super) fn proxies() -> Vec<String> {
     let Ok(dump) = child::output(
         Command::new("apt-config").arg("dump"),
         "apt-config dump",

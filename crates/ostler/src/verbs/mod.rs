@@ -4,6 +4,7 @@ pub mod check_config;
 pub mod explain;
 pub mod guest;
 pub mod lab;
+pub mod machine;
 pub mod plan;
 pub mod replay;
 pub mod run;

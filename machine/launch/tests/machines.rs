@@ -1,0 +1,356 @@
+//! Machines that really run: bare-metal programs on both instruction sets, alone and fused. They need the QEMUs that
+//! `ostler machine setup` fetches, and say so where they aren't there.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ostler_lab::image::{Emulators as Tree, LabDir};
+use ostler_machine_launch::{Emulators, Ended, LaunchError, Options, World, run};
+use ostler_machine_programs::{CLOCK, DOORBELL, LITMUS, Program, figures};
+
+/// Far more than any of these takes, on a busy machine too.
+const HUNG: Duration = Duration::from_mins(5);
+/// From reading the clock to reading it again, and from an interrupt to the reading in its handler: instructions of the programs.
+const AROUND: u64 = 60;
+
+/// The QEMUs, and the plugin that was built with this test.
+fn emulators(test: &str) -> Option<Emulators> {
+    let Some(tree) = Tree::find(&LabDir::detect()) else {
+        println!("SKIP {test}: there are no QEMUs; `ostler machine setup` fetches them");
+        return None;
+    };
+    let folder = std::env::current_exe().expect("this program is a file");
+    let plugin = folder.with_file_name("libostler_machine_time.so");
+    Some(Emulators::in_tree(tree.root(), plugin))
+}
+
+/// A folder with a program for both, and a description beside it.
+struct Bench {
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new(program: Program, parameters: &[u64]) -> Bench {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |name, image: Vec<u8>| {
+            std::fs::write(folder.path().join(name), image).expect("a file");
+        };
+        write("x86_64", program.x86_64(parameters));
+        write("aarch64", program.aarch64(parameters));
+        Bench { folder }
+    }
+
+    fn world(&self, text: &str) -> World {
+        World::parse(text, &self.folder.path().join("world.toml")).expect("it is good")
+    }
+}
+
+fn options() -> Options {
+    Options {
+        timeout: Some(HUNG),
+        quiet: true,
+        ..Options::default()
+    }
+}
+
+/// A machine alone.
+fn alone(isa: &str, kernel: &str) -> String {
+    format!(
+        "[[machine]]\nname = \"one\"\nisa = \"{isa}\"\nmemory = \"64M\"\nkernel = \"{kernel}\"\n"
+    )
+}
+
+/// Two machines; memory that both see is at the returned address.
+fn two(model: &str) -> (String, u64) {
+    let ranges: &[(&str, &str, &str)] = match model {
+        "separated" => &[
+            ("0", "1G", "x86"),
+            ("1G", "1G", "arm"),
+            ("2G", "2G", "arm"),
+            ("4G", "1G", "x86"),
+        ],
+        "shared" => &[
+            ("0", "1G", "x86"),
+            ("1G", "3G", "arm"),
+            ("4G", "1G", "pool"),
+        ],
+        "fully-shared" => &[
+            ("0", "1G", "x86"),
+            ("1G", "1G", "pool"),
+            ("2G", "512M", "pool"),
+        ],
+        _ => unreachable!("there are three"),
+    };
+    let shared = match model {
+        "separated" => 4 << 30,
+        "shared" => (4 << 30) + (64 << 20),
+        _ => 2 << 30,
+    };
+    let ranges: Vec<_> = ranges
+        .iter()
+        .map(|(start, size, owner)| {
+            format!(
+                "[[memory.range]]\nstart = \"{start}\"\nsize = \"{size}\"\nowner = \"{owner}\"\n"
+            )
+        })
+        .collect();
+    let ranges = ranges.concat();
+    let text = format!(
+        "[[machine]]\nname = \"x86\"\nisa = \"x86-64\"\nkernel = \"x86_64\"\n\
+         [[machine]]\nname = \"arm\"\nisa = \"aarch64\"\nkernel = \"aarch64\"\n\
+         [memory]\nmodel = \"{model}\"\n{ranges}"
+    );
+    (text.replace("\"0\"", "0"), shared)
+}
+
+/// The figures of a word.
+fn of(ended: &Ended, word: &str) -> Vec<u64> {
+    let text = String::from_utf8_lossy(&ended.serial);
+    let all = figures(&text).into_iter();
+    let found: Vec<_> = all
+        .filter(|(its, _)| *its == word)
+        .map(|(_, n)| n)
+        .collect();
+    assert!(
+        !found.is_empty(),
+        "{} printed no {word}:\n{text}\n{}",
+        ended.name,
+        ended.said
+    );
+    found
+}
+
+#[test]
+fn a_counted_loop_takes_its_instructions_and_timers_come_on_time() {
+    const ROUNDS: u64 = 500_000;
+    const TIMER: u64 = 300_000;
+    let Some(emulators) =
+        emulators("a_counted_loop_takes_its_instructions_and_timers_come_on_time")
+    else {
+        return;
+    };
+    let bench = Bench::new(CLOCK, &[ROUNDS, 5, TIMER]);
+    for (isa, kernel) in [("x86-64", "x86_64"), ("aarch64", "aarch64")] {
+        let ended = run(&bench.world(&alone(isa, kernel)), &emulators, &options()).expect("it ran");
+        let loops = of(&ended[0], "LOOP");
+        let about = |from: u64| from..=from + AROUND;
+        assert!(about(2 * ROUNDS).contains(&loops[0]), "{isa}: {loops:?}");
+        assert!(
+            loops.iter().all(|&took| took == loops[0]),
+            "{isa}: {loops:?}"
+        );
+        for word in ["ASLEEP", "AWAKE"] {
+            let timers = of(&ended[0], word);
+            assert!(
+                timers.iter().all(|took| about(TIMER).contains(took)),
+                "{isa} {word}: {timers:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn doorbells_come_exactly_on_time_in_every_model() {
+    const ROUNDS: u64 = 400;
+    let Some(emulators) = emulators("doorbells_come_exactly_on_time_in_every_model") else {
+        return;
+    };
+    for (model, awake) in [("separated", 0), ("shared", 1), ("fully-shared", 0)] {
+        let (text, shared) = two(model);
+        let bench = Bench::new(DOORBELL, &[ROUNDS, awake, shared]);
+        let both = run(&bench.world(&text), &emulators, &options()).expect("they ran");
+        for ended in &both {
+            assert_eq!(of(ended, "HEARD"), [ROUNDS], "{model}");
+            let (least, most) = (of(ended, "LEAST")[0], of(ended, "MOST")[0]);
+            // What is beyond the latency is instructions: the same each time but for the block that a running core is in.
+            assert!(
+                least > 2000 && most <= 2000 + AROUND,
+                "{model}: {least} to {most}"
+            );
+            assert!(most - least <= 4, "{model}: {least} to {most}");
+            assert!(
+                ended.said.contains("delivered, 0 late"),
+                "{model}: {}",
+                ended.said
+            );
+        }
+    }
+}
+
+#[test]
+fn accesses_of_both_instruction_sets_are_atomic_and_in_order_in_every_model() {
+    const TIMES: u64 = 30_000;
+    let Some(emulators) =
+        emulators("accesses_of_both_instruction_sets_are_atomic_and_in_order_in_every_model")
+    else {
+        return;
+    };
+    for model in ["separated", "shared", "fully-shared"] {
+        let (text, shared) = two(model);
+        let bench = Bench::new(LITMUS, &[TIMES, 300, shared]);
+        let both = run(&bench.world(&text), &emulators, &options()).expect("they ran");
+        for ended in &both {
+            for word in ["ADDED", "EXCHANGED", "LOCKED"] {
+                assert_eq!(of(ended, word), [2 * TIMES], "{model} {word}");
+            }
+            assert_eq!(
+                of(ended, "BROKEN"),
+                [0],
+                "{model}: a message overtook its data"
+            );
+            assert_eq!(
+                of(ended, "FENCED"),
+                [0],
+                "{model}: a fence let a store pass a load"
+            );
+        }
+    }
+}
+
+#[test]
+fn when_one_machine_dies_the_other_is_ended_and_it_is_told() {
+    let Some(emulators) = emulators("when_one_machine_dies_the_other_is_ended_and_it_is_told")
+    else {
+        return;
+    };
+    // Waits for a doorbell that never comes, since the other machine's program isn't one.
+    let (text, shared) = two("shared");
+    let bench = Bench::new(DOORBELL, &[1, 0, shared]);
+    std::fs::write(bench.folder.path().join("x86_64"), "no program").expect("a file");
+    let error = run(&bench.world(&text), &emulators, &options()).expect_err("it can't boot");
+    let LaunchError::Failed {
+        machine,
+        last_words,
+        ..
+    } = &error
+    else {
+        panic!("{error}");
+    };
+    assert_eq!(machine, "x86", "{error}");
+    assert!(last_words.contains("kernel"), "{error}");
+    assert_eq!(children(), Vec::<String>::new());
+}
+
+#[test]
+fn a_run_that_is_interrupted_or_takes_too_long_leaves_nothing() {
+    let Some(emulators) = emulators("a_run_that_is_interrupted_or_takes_too_long_leaves_nothing")
+    else {
+        return;
+    };
+    // The second machine's program waits for the first's for ever: that one only measures its clock.
+    let (text, shared) = two("shared");
+    let bench = Bench::new(DOORBELL, &[1, 0, shared]);
+    let clock = CLOCK.x86_64(&[1000, 1, 1000]);
+    std::fs::write(bench.folder.path().join("x86_64"), clock).expect("a file");
+    let world = bench.world(&text);
+    let short = Options {
+        timeout: Some(Duration::from_secs(2)),
+        ..options()
+    };
+    let error = run(&world, &emulators, &short).expect_err("it waits for ever");
+    assert!(matches!(error, LaunchError::TooLong(2)), "{error}");
+    let interrupted = Arc::new(AtomicBool::new(true));
+    let stopped = Options {
+        interrupted: Arc::clone(&interrupted),
+        ..options()
+    };
+    let error = run(&world, &emulators, &stopped).expect_err("it is asked to end");
+    assert!(matches!(error, LaunchError::Interrupted), "{error}");
+    assert!(interrupted.load(Ordering::Relaxed));
+    assert_eq!(children(), Vec::<String>::new());
+}
+
+/// Processes that this thread has started and that are still there. Other tests' are other threads'.
+fn children() -> Vec<String> {
+    let thread = std::fs::read_link("/proc/thread-self").expect("Linux tells");
+    let list = Path::new("/proc").join(thread).join("children");
+    let list = std::fs::read_to_string(list).expect("Linux tells");
+    list.split_whitespace().map(str::to_owned).collect()
+}
+
+/// A tree in which everything but the version is as it should be.
+fn tree_of(version: &str, without: &str) -> (tempfile::TempDir, Emulators) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let tree = tempfile::tempdir().expect("a folder");
+    let file = |path: &str, text: &str| -> PathBuf {
+        let path = tree.path().join(path);
+        std::fs::create_dir_all(path.parent().expect("below the tree")).expect("a folder");
+        if without.is_empty() || !path.ends_with(without) {
+            std::fs::write(&path, text).expect("a file");
+        }
+        path
+    };
+    let says = file(
+        "qemu",
+        &format!("#!/bin/sh\necho 'QEMU emulator version {version}'\n"),
+    );
+    std::fs::set_permissions(&says, std::fs::Permissions::from_mode(0o755)).expect("ours");
+    for name in [
+        "bios-256k.bin",
+        "kvmvapic.bin",
+        "linuxboot_dma.bin",
+        "pvh.bin",
+    ] {
+        file(&format!("fw/{name}"), "");
+    }
+    let mut emulators = Emulators::in_tree(tree.path(), file("plugin.so", ""));
+    for emulator in [&mut emulators.x86_64, &mut emulators.aarch64] {
+        emulator.command = vec![says.clone().into()];
+        emulator.firmware = vec![tree.path().join("fw")];
+    }
+    (tree, emulators)
+}
+
+#[test]
+fn what_is_missing_is_told_before_anything_starts() {
+    const DEBIAN: &str = "10.0.13 (Debian 1:10.0.13+ds-0+deb13u1)";
+    let bench = Bench::new(CLOCK, &[]);
+    let refused = |emulators: &Emulators, text: &str, expected: &str| {
+        let error = run(&bench.world(text), emulators, &options()).expect_err(expected);
+        let error = error.to_string();
+        assert!(error.contains(expected), "{error}\nshould say: {expected}");
+    };
+    let x86 = alone("x86-64", "x86_64");
+    let (_kept, old) = tree_of("9.2.0 (Debian 1:9.2.0)", "");
+    refused(&old, &x86, "QEMU emulator version 9.2.0");
+    let (_kept, foreign) = tree_of("10.0.2", "");
+    refused(&foreign, &x86, "Debian's QEMU 10.0 only");
+    let (_kept, no_firmware) = tree_of(DEBIAN, "pvh.bin");
+    refused(&no_firmware, &x86, "needs QEMU's firmware pvh.bin");
+    let (_kept, no_plugin) = tree_of(DEBIAN, "plugin.so");
+    refused(&no_plugin, &x86, "plugin.so; build it with");
+    let (tree, good) = tree_of(DEBIAN, "");
+    let nowhere = Emulators::in_tree(&tree.path().join("nowhere"), good.plugin.clone());
+    refused(&nowhere, &x86, "qemu-system-x86_64, which isn't there");
+    refused(&good, &alone("x86-64", "nothing"), "needs its kernel");
+    refused(
+        &good,
+        &format!("{x86}firmware = \"f\"\n"),
+        "needs its firmware",
+    );
+    refused(
+        &good,
+        &format!("{x86}initrd = \"i\"\n"),
+        "needs its initial root",
+    );
+    refused(
+        &good,
+        &format!("{x86}serial = \"no/log\"\n"),
+        "folder for its serial log",
+    );
+    refused(
+        &good,
+        &format!("{x86}[[machine.drive]]\nfile = \"d\"\n"),
+        "needs its drive",
+    );
+    refused(&good, &x86.replace("64M", "252G"), "this machine has");
+    let large = std::fs::File::create(bench.folder.path().join("large")).expect("a file");
+    large.set_len(60 << 20).expect("it is sparse");
+    refused(
+        &good,
+        &alone("aarch64", "large"),
+        "need 84 MiB; give it more",
+    );
+}
