@@ -57,7 +57,7 @@ impl<E: Emulator> Machine<E> {
                 outcome = Skip::Disk;
                 return;
             }
-            let timer = self.emulator.due_in().map(|ns| now + ns);
+            let timer = self.due_in().map(|ns| now + ns);
             let mut next = timer;
             if let Some(fused) = &self.fused {
                 fused.timer(timer);
@@ -90,7 +90,7 @@ impl<E: Emulator> Machine<E> {
             HAPPENS_AT.set(None);
             if let Some(fused) = &self.fused {
                 // A timer that fired is past; the next is known, unless it is the main loop's.
-                let next = self.emulator.due_in().map(|ns| to + ns);
+                let next = self.due_in().map(|ns| to + ns);
                 fused.timer(next);
             }
             outcome = Skip::Moved;
@@ -117,7 +117,7 @@ impl<E: Emulator> Machine<E> {
                     continue;
                 }
                 // A timer that wasn't ours to fire is still due: let the main loop have it.
-                Skip::Moved if self.emulator.due_in() == Some(0) => LOOK,
+                Skip::Moved if self.due_in() == Some(0) => LOOK,
                 Skip::Moved => continue,
                 Skip::Disk | Skip::NoTimer => LOOK,
                 Skip::TooSoon(wait) => wait.min(NAP),

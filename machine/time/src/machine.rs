@@ -32,6 +32,8 @@ const SHY: u64 = 64;
 const NAP: Duration = Duration::from_millis(50);
 /// See [`Machine::patience`]. Far beyond what a busy real machine keeps a thread waiting.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// A timer that is due no sooner is none: AArch64's, when it is never to go off, is set to the end of time.
+const FAR: i64 = i64::MAX / 2;
 /// No core: nobody is waited for.
 const NOBODY: usize = usize::MAX;
 
@@ -246,11 +248,11 @@ impl<E: Emulator> Machine<E> {
         self.let_go(core, time);
         let mut timer = None;
         if !self.emulator.must_not_wait(core) {
-            timer = self.emulator.due_in();
+            timer = self.due_in();
             if timer == Some(0) || self.bell_for(core).is_some_and(|at| at <= time) {
                 self.fire(core, time);
                 // What is still due is the main loop's.
-                timer = self.emulator.due_in().filter(|&ns| ns > 0);
+                timer = self.due_in().filter(|&ns| ns > 0);
             } else {
                 // No timer is due at the machine's time, so none is at this core's, which isn't later.
                 self.fired_until.fetch_max(time, Ordering::SeqCst);
@@ -288,6 +290,11 @@ impl<E: Emulator> Machine<E> {
             executed,
         };
         self.emulator.show(core, so_far);
+    }
+
+    /// Time until the next timer is due, ns, if one ever is.
+    fn due_in(&self) -> Option<i64> {
+        self.emulator.due_in().filter(|&ns| ns < FAR)
     }
 
     /// The first doorbell that a running core is to deliver: its own, or that of one that is halted and can't.
@@ -436,7 +443,7 @@ impl<E: Emulator> Machine<E> {
                 }
             }
         }
-        if self.emulator.due_in() == Some(0) {
+        if self.due_in() == Some(0) {
             // What is left belongs to the block layer, whose timers only the main loop may run.
             self.emulator.wake_main_loop();
         }
@@ -451,7 +458,7 @@ impl<E: Emulator> Machine<E> {
             let next = if self.emulator.disk_is_busy() {
                 Some(0)
             } else {
-                self.emulator.due_in()
+                self.due_in()
             };
             fused.timer(next.map(|ns| time + ns));
         }

@@ -332,6 +332,16 @@ fn idle_time_is_skipped_to_the_timer_and_not_beyond() {
 }
 
 #[test]
+fn a_timer_at_the_end_of_time_is_none() {
+    let machine = build(1);
+    become_role(Role::Ours);
+    *machine.emulator.timer.lock().expect("nobody panicked") = Some((i64::MAX, 0));
+    assert_eq!(machine.skip(None), Skip::NoTimer);
+    assert_eq!(machine.lockstep.now(), 0);
+    become_role(Role::Other);
+}
+
+#[test]
 fn timers_fire_in_time_while_others_execute() {
     let machine = build(2);
     let done = AtomicBool::new(false);
