@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::child;
 use crate::error::{IoContext, LabError, Result};
 use crate::image::workspace_root;
-use crate::progress::Progress;
+use crate::progress::{Progress, Step};
 use crate::share::TESTS;
 
 /// Target triple of static builds. Naming it keeps `RUSTFLAGS` away from build scripts and procedural macros.
@@ -80,6 +80,15 @@ impl Binaries {
         Ok(())
     }
 
+    /// Builds the plugin alone, with cargo from the checkout that we are in; returns its file.
+    pub fn build_plugin(progress: Progress) -> Result<PathBuf> {
+        let root = checkout()?;
+        let step = progress.step("build the plugin that keeps machine time");
+        let built = build_plugin(&root, &step)?;
+        step.done("");
+        Ok(built)
+    }
+
     /// Builds them with cargo from the checkout that we are in; the steward is this very program unless another is given.
     pub fn build(ostler: Option<PathBuf>, progress: Progress) -> Result<Binaries> {
         let root = checkout()?;
@@ -102,19 +111,24 @@ impl Binaries {
             &step,
         )?;
         let folder = target_dir(&root).join(TARGET).join("release");
-        child::run(
-            &mut plugin_cargo(&root),
-            "cargo build of the plugin",
-            "fix the error above and try again",
-            &step,
-        )?;
-        let built = plugin_dir(&root).join("release").join(PLUGIN);
+        let built = build_plugin(&root, &step)?;
         std::fs::copy(&built, folder.join(PLUGIN)).on("copy", &built)?;
         step.done("");
         let mut binaries = Binaries::in_folder(&folder)?;
         binaries.ostler = ostler.or_else(this_program);
         Ok(binaries)
     }
+}
+
+/// Builds the plugin; returns its file.
+fn build_plugin(root: &Path, step: &Step) -> Result<PathBuf> {
+    child::run(
+        &mut plugin_cargo(root),
+        "cargo build of the plugin",
+        "fix the error above and try again",
+        step,
+    )?;
+    Ok(plugin_dir(root).join("release").join(PLUGIN))
 }
 
 /// The sources that we are in.

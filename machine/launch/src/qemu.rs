@@ -36,10 +36,13 @@ pub fn command(
     qemu.args(["-nodefaults", "-no-user-config", "-no-reboot"]);
     qemu.args(["-display", "none", "-rtc", "clock=vm"]);
     qemu.args(["-name", &format!("{},debug-threads=on", machine.name)]);
-    // Even a single core must take the other machine's accesses for what they are: QEMU makes atomic instructions atomic only
-    // where there may be a second core.
+    // QEMU makes atomic instructions atomic only where there may be a second core. With another machine, there always is one.
     let cores = machine.cores;
-    let most = cores.max(2);
+    let most = if world.is_fused() {
+        cores.max(2)
+    } else {
+        cores
+    };
     qemu.args(["-accel", "tcg,thread=multi"]);
     qemu.args(["-smp", &format!("{cores},maxcpus={most}")]);
     let mut kind = match machine.isa {

@@ -95,6 +95,7 @@ fn a_machine_alone_has_ordinary_memory_and_drives_that_forget() {
     let one = words(text, 0);
     for expected in [
         "-m 64M",
+        "-smp 1,maxcpus=1",
         "-append quiet x",
         "id=drive0,file=/w/d,,1,snapshot=on",
         "id=drive1,file=/e -device",

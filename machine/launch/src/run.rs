@@ -109,7 +109,7 @@ impl Files {
         };
         // What memory costs is known to one process alone so far.
         if let ([machine], [topology, _]) = (&world.machines[..], &mut files.topology)
-            && machine.part.is_some()
+            && world.models_memory()
         {
             let described = check::topology(machine, &world.ranges, world.time.quantum_ns);
             let text = toml::to_string(&described).map_err(io::Error::other);

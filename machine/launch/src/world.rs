@@ -70,7 +70,7 @@ pub struct Machine {
     pub cores: u32,
     /// What an instruction costs, ps.
     pub instruction_ps: u64,
-    /// What its cores are, for what memory costs.
+    /// What its cores are: says what an instruction costs, and what accesses to memory do ([`World::models_memory`]).
     pub part: Option<String>,
     /// What it boots: a Linux image, or an ELF file (by PVH on x86-64).
     pub kernel: PathBuf,
@@ -121,6 +121,12 @@ impl World {
     /// Checks a file's text.
     pub fn parse(text: &str, file: &Path) -> Result<World, WorldError> {
         crate::check::parse(text, file.to_owned())
+    }
+
+    /// Whether accesses to memory cost what their machine's part says: of a machine alone, and x86-64 so far. Else a part only says
+    /// what an instruction costs.
+    pub fn models_memory(&self) -> bool {
+        matches!(&self.machines[..], [one] if one.part.is_some() && one.isa == Isa::X86_64)
     }
 
     /// Whether there is more than one machine.

@@ -152,6 +152,18 @@ fn a_counted_loop_takes_its_instructions_and_timers_come_on_time() {
 }
 
 #[test]
+fn a_machine_with_a_part_has_its_accesses_cost() {
+    let Some(emulators) = emulators("a_machine_with_a_part_has_its_accesses_cost") else {
+        return;
+    };
+    let bench = Bench::new(CLOCK, &[1000, 1, 100_000]);
+    let text = format!("{}part = \"xeon-gold-6230r\"\n", alone("x86-64", "x86_64"));
+    let ended = run(&bench.world(&text), &emulators, &options()).expect("it ran");
+    assert_eq!(of(&ended[0], "LOOP").len(), 1);
+    assert!(ended[0].said.contains("accesses: L1"), "{}", ended[0].said);
+}
+
+#[test]
 fn doorbells_come_exactly_on_time_in_every_model() {
     const ROUNDS: u64 = 400;
     let Some(emulators) = emulators("doorbells_come_exactly_on_time_in_every_model") else {

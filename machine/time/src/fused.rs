@@ -21,7 +21,7 @@
 //! sleepers after it has shown itself. Both in one total order: either the sleeper sees the time, or the other the sleeper.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::clock::Cost;
 use crate::futex;
@@ -42,6 +42,10 @@ const NEVER: i64 = i64::MAX;
 /// Looks at the others before a waiting thread offers its real core to them, and before it sleeps.
 const SPINS: u32 = 200;
 const YIELDS: u32 = 50;
+/// Who got its real core back only after this long gave it to a stranger, and is served sooner when it is woken from sleep; so
+/// many waits in a row then do without giving way.
+const STRANGER: Duration = Duration::from_micros(300);
+const SHY: u32 = 64;
 /// How long a sleeper trusts in being told.
 const NAP: Duration = Duration::from_millis(50);
 
@@ -185,6 +189,8 @@ pub struct Fused {
     latency_ns: i64,
     /// What is a block of code's longest, ns.
     block_ns: i64,
+    /// So many waits to come do without giving way.
+    shy: AtomicU32,
     /// Of this machine's doorbells.
     pub rings: Rings,
 }
@@ -237,6 +243,7 @@ impl Fused {
             quantum_ns,
             latency_ns,
             block_ns: cost.ns(BLOCK),
+            shy: AtomicU32::new(0),
             rings: Rings::default(),
         })
     }
@@ -330,7 +337,9 @@ impl Fused {
 
     /// Waits until no other machine is more than a quantum behind `time`. Returns `false` if `leave` came true before.
     pub fn wait(&self, time: i64, leave: impl Fn() -> bool) -> bool {
-        for look in 0..SPINS + YIELDS {
+        let shy = self.shy.load(Ordering::Relaxed);
+        let yields = if shy == 0 { YIELDS } else { 0 };
+        for look in 0..SPINS + yields {
             if self.behind(time).is_none() {
                 return true;
             }
@@ -339,9 +348,18 @@ impl Fused {
             }
             if look < SPINS {
                 std::hint::spin_loop();
-            } else {
-                std::thread::yield_now();
+                continue;
             }
+            let began = Instant::now();
+            std::thread::yield_now();
+            if began.elapsed() > STRANGER {
+                self.shy.store(SHY, Ordering::Relaxed);
+                break;
+            }
+        }
+        if shy > 0 {
+            // Counts that are lost between threads are no matter.
+            self.shy.store(shy - 1, Ordering::Relaxed);
         }
         loop {
             self.sleep(NAP, time - self.quantum_ns, || {

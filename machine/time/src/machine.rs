@@ -36,6 +36,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const FAR: i64 = i64::MAX / 2;
 /// No core: nobody is waited for.
 const NOBODY: usize = usize::MAX;
+/// No core of this machine: another machine is waited for.
+const PEERS: usize = usize::MAX - 1;
 
 /// What the clock needs of QEMU. Cores are known by their numbers.
 pub trait Emulator: Sync {
@@ -206,7 +208,12 @@ impl<E: Emulator> Machine<E> {
     /// The core that another one waits for just now.
     pub fn waits_for(&self, core: usize) -> Option<usize> {
         let other = self.own[core].waits_for.load(Ordering::Relaxed);
-        (other != NOBODY).then_some(other)
+        (other != NOBODY && other != PEERS).then_some(other)
+    }
+
+    /// Whether a core waits for another machine just now.
+    pub fn waits_for_peers(&self, core: usize) -> bool {
+        self.own[core].waits_for.load(Ordering::Relaxed) == PEERS
     }
 
     /// A core's own clock, ns. By its own thread.
@@ -315,7 +322,14 @@ impl<E: Emulator> Machine<E> {
         let Some(fused) = &self.fused else {
             return true;
         };
-        fused.wait(time, || self.emulator.asked_to_leave(core))
+        if fused.behind(time).is_none() {
+            return true;
+        }
+        let waits_for = &self.own[core].waits_for;
+        waits_for.store(PEERS, Ordering::SeqCst);
+        let free = fused.wait(time, || self.emulator.asked_to_leave(core));
+        waits_for.store(NOBODY, Ordering::SeqCst);
+        free
     }
 
     /// Waits until nobody is more than a quantum behind. Returns `false` if the core is wanted elsewhere before that: for an
@@ -393,7 +407,10 @@ impl<E: Emulator> Machine<E> {
             }
             match seen {
                 Some((same, since)) if same == holder => {
-                    if since.elapsed() > self.patience && self.lockstep.excuse(holder) {
+                    // Another machine may be as slow as its real cores are busy: who waits for it isn't stuck.
+                    let stuck =
+                        since.elapsed() > self.patience && !self.waits_for_peers(holder.core);
+                    if stuck && self.lockstep.excuse(holder) {
                         self.counts.excused.fetch_add(1, Ordering::Relaxed);
                         self.let_go(holder.core, i64::MAX);
                     }

@@ -161,6 +161,9 @@ pub(crate) fn report<E: Emulator>(machine: &Machine<E>, stall: Stall) -> String 
     for core in 0..machine.lockstep.cores() {
         let (state, time) = machine.lockstep.seat(core);
         let waits = match (state, machine.waits_for(core)) {
+            _ if machine.waits_for_peers(core) => {
+                "waits for another machine, which is a quantum behind".to_owned()
+            }
             (_, Some(other)) => format!("waits for core {other}, which is a quantum behind"),
             (State::Running, None) => "holds the others back".to_owned(),
             (State::Kicked, None) => "holds the others back until it runs".to_owned(),

@@ -158,6 +158,16 @@ fn check(described: &Described) -> anyhow::Result<()> {
             println!("  {range}: {} MiB, {whose}", range.bytes >> 20);
         }
     }
+    if world.machines.iter().any(|machine| machine.part.is_some()) {
+        println!(
+            "{}",
+            if world.models_memory() {
+                "accesses to memory cost what its part says"
+            } else {
+                "parts only say what an instruction costs: what memory costs is modelled for a machine alone, and x86-64, so far"
+            }
+        );
+    }
     if world.is_fused() {
         println!(
             "in step within {} ns; interrupts between them after {} ns",
