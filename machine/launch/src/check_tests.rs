@@ -52,6 +52,13 @@ fn parse(text: &str) -> Result<World, String> {
 }
 
 #[test]
+fn the_example_in_the_documentation_is_good() {
+    let world = parse(include_str!("../../../docs/machine.toml")).expect("it is good");
+    assert_eq!((world.machines.len(), world.ranges.len()), (2, 3));
+    assert_eq!(world.time.quantum_ns, 992);
+}
+
+#[test]
 fn a_machine_alone_needs_little() {
     let world = parse(&format!("{ONE}initrd = \"i\"\nappend = \"quiet\"\n")).expect("it is good");
     let machine = &world.machines[0];
