@@ -58,23 +58,20 @@ impl<E: Emulator> Machine<E> {
                 return;
             }
             let timer = self.due_in().map(|ns| now + ns);
-            let mut next = timer;
             if let Some(fused) = &self.fused {
                 fused.timer(timer);
-                next = timer.into_iter().chain(self.first_bell()).min();
             }
-            let Some(to) = next else {
-                outcome = Skip::NoTimer;
-                return;
+            let to = match self.next_event(timer) {
+                Ok(Some(to)) => to,
+                Ok(None) => {
+                    outcome = Skip::NoTimer;
+                    return;
+                }
+                Err(to) => {
+                    outcome = Skip::Peer { to };
+                    return;
+                }
             };
-            if self
-                .fused
-                .as_ref()
-                .is_some_and(|fused| fused.behind(to).is_some())
-            {
-                outcome = Skip::Peer { to };
-                return;
-            }
             if let Some((real, then)) = idle_since {
                 let wait = Duration::from_nanos((to - then).max(0).unsigned_abs())
                     .saturating_sub(real.elapsed());
@@ -96,6 +93,24 @@ impl<E: Emulator> Machine<E> {
             outcome = Skip::Moved;
         });
         outcome
+    }
+
+    /// What happens first while all cores are halted, if anything: a timer, or a doorbell. `Err` if another machine must come nearer
+    /// to it before.
+    fn next_event(&self, timer: Option<i64>) -> Result<Option<i64>, i64> {
+        loop {
+            let first = timer.into_iter().chain(self.first_bell()).min();
+            let (Some(to), Some(fused)) = (first, &self.fused) else {
+                return Ok(first);
+            };
+            if fused.behind(to).is_some() {
+                return Err(to);
+            }
+            // Another machine may have rung and halted since: it holds nobody back any more, but what it rang for comes first.
+            if self.first_bell().is_none_or(|at| at >= to) {
+                return Ok(Some(to));
+            }
+        }
     }
 
     /// Skips idle time until the machine ends. The body of a thread.

@@ -74,17 +74,21 @@ fn machines_keep_together_whatever_the_scheduler_does() {
 
 #[test]
 fn a_doorbell_wakes_a_halted_core_at_exactly_its_time() {
-    const ROUNDS: usize = 500;
+    const ROUNDS: usize = 2000;
     let pair = pair(1);
     let rung = Mutex::new(Vec::new());
     let woken = Mutex::new(Vec::new());
     run_both(&pair, |number, _| {
+        // Further than it may get before the other has begun: else a doorbell could be what makes that begin.
+        pair[number].execute(0, 5_000);
         for round in 0..ROUNDS {
             if number == 0 {
                 pair[0].execute(0, 50 * (round as u64 % 90 + 1));
                 rung.lock().expect("nobody panicked").push(pair[0].rung(1));
             }
-            // It answers, and the first waits for the answer.
+            // It answers, and the first waits for the answer. Both have something else to wake for, much later: whoever
+            // skipped to that would find the doorbell in its past.
+            pair[number].set_timer(pair[number].local(0) + 5_000_000);
             pair[number].halt(0);
             if number == 1 {
                 woken
