@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use ostler_lab::image::{Emulators, LabDir};
+use ostler_lab::image::{Architecture, Emulators, LabDir, System};
 use ostler_lab::progress::Progress;
 use ostler_lab::{packages, setup};
 
@@ -72,10 +72,14 @@ pub fn setup() -> Result<()> {
     Ok(())
 }
 
-/// The same, with what the tests hold ostler against, and the QEMUs that simulated machines run in.
+/// The same, with what the tests hold ostler against, and what simulated machines run in and boot.
 pub fn setup_for_tests() -> Result<()> {
     setup::ensure_lists(&[packages::BUILD, packages::LAB, packages::TEST])?;
-    Emulators::ensure(&LabDir::detect(), Progress::detect())?;
+    let (lab, progress) = (LabDir::detect(), Progress::detect());
+    Emulators::ensure(&lab, progress)?;
+    for architecture in Architecture::ALL {
+        System::ensure(&lab, architecture, progress)?;
+    }
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use ostler_lab::binaries::Binaries;
 use ostler_lab::hogs::Hogs;
 use ostler_lab::image::{Emulators as Tree, LabDir};
 use ostler_lab::progress::Progress;
-use ostler_machine_launch::{Emulators, Ended, Options, World, run};
+use ostler_machine_launch::{Emulators, Ended, Isa, Options, World, run};
 use ostler_machine_programs::{CLOCK, DOORBELL, LITMUS, Program, figures};
 
 /// The models: their description, and where there is memory that both see.
@@ -33,7 +33,7 @@ const SPREAD: f64 = 0.005;
 /// What may come between a doorbell's latency and the reading of the clock in its handler: instructions.
 const AROUND: u64 = 60;
 /// Instructions of the loop by which speed is measured.
-const INSTRUCTIONS: u64 = 2_000_000_000;
+const INSTRUCTIONS: u64 = 5_000_000_000;
 const HUNG: Duration = Duration::from_mins(20);
 
 #[derive(Parser)]
@@ -62,7 +62,7 @@ fn main() -> Result<()> {
         bench.litmus(model, &mut broken)?;
         bench.doorbells(model, &mut broken)?;
     }
-    for isa in ["x86-64", "aarch64"] {
+    for isa in [Isa::X86_64, Isa::Aarch64] {
         bench.speed(isa)?;
     }
     ensure!(
@@ -204,23 +204,23 @@ impl Bench {
     }
 
     /// Millions of instructions per real second: on machine time, counting instructions; and, on x86-64, with a model of caches. The
-    /// baseline is the former for both.
-    fn speed(&self, isa: &str) -> Result<()> {
+    /// baseline is QEMU without the plugin.
+    fn speed(&self, isa: Isa) -> Result<()> {
         let (instructions, runs) = if self.args.quick {
             (200_000_000, 1)
         } else {
             (INSTRUCTIONS, RUNS)
         };
-        let kernel = isa.replace('-', "_");
-        let plain = format!(
+        let kernel = isa.to_string().replace('-', "_");
+        let counting = format!(
             "[[machine]]\nname = \"one\"\nisa = \"{isa}\"\nmemory = \"64M\"\nkernel = \"{kernel}\"\n"
         );
-        let caches = format!("{plain}part = \"xeon-gold-6230r\"\n");
-        let mips = |text: &str| -> Result<f64> {
-            // What the same boot takes without the loop isn't the loop's.
+        let caches = format!("{counting}part = \"xeon-gold-6230r\"\n");
+        // What the same boot takes without the loop isn't the loop's.
+        let mips = |run: &dyn Fn(u64) -> Result<()>| -> Result<f64> {
             let timed = |rounds: u64| -> Result<f64> {
                 let began = Instant::now();
-                self.run(text, CLOCK, &[rounds, 1, 1000])?;
+                run(rounds)?;
                 Ok(began.elapsed().as_secs_f64())
             };
             let (idle, busy) = (timed(1)?, timed(instructions / 2)?);
@@ -230,22 +230,51 @@ impl Bench {
             );
             Ok(instructions as f64 / (busy - idle) / 1e6)
         };
-        let (mut counting, mut modelled) = (Vec::new(), Vec::new());
+        let on = |text: &str, rounds| self.run(text, CLOCK, &[rounds, 1, 1000]).map(|_| ());
+        let (mut plain, mut counted, mut modelled) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..runs {
-            counting.push(mips(&plain)?);
-            if isa == "x86-64" {
-                modelled.push(mips(&caches)?);
+            plain.push(mips(&|rounds| self.plain(isa, &kernel, rounds))?);
+            counted.push(mips(&|rounds| on(&counting, rounds))?);
+            if isa == Isa::X86_64 {
+                modelled.push(mips(&|rounds| on(&caches, rounds))?);
             }
         }
-        self.print(
-            format!("speed/{isa}"),
-            "MIPS",
-            counting.clone(),
-            counting.clone(),
-        );
+        self.print(format!("speed/{isa}"), "MIPS", counted, plain.clone());
         if !modelled.is_empty() {
-            self.print(format!("speed-caches/{isa}"), "MIPS", modelled, counting);
+            self.print(format!("speed-caches/{isa}"), "MIPS", modelled, plain);
         }
+        Ok(())
+    }
+
+    /// The same program in QEMU alone.
+    fn plain(&self, isa: Isa, kernel: &str, rounds: u64) -> Result<()> {
+        let parameters = [rounds, 1, 1000];
+        let image = match isa {
+            Isa::X86_64 => CLOCK.x86_64(&parameters),
+            Isa::Aarch64 => CLOCK.aarch64(&parameters),
+        };
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join(kernel);
+        std::fs::write(&file, image)?;
+        let emulator = self.emulators.of(isa);
+        let mut qemu = emulator.command();
+        for firmware in &emulator.firmware {
+            qemu.arg("-L").arg(firmware);
+        }
+        let machine = match isa {
+            Isa::X86_64 => "q35",
+            Isa::Aarch64 => "virt,gic-version=3",
+        };
+        qemu.args(["-M", machine, "-cpu", "max", "-m", "64M"]);
+        qemu.args(["-accel", "tcg,thread=multi", "-nodefaults", "-no-reboot"]);
+        qemu.args(["-display", "none", "-kernel"]).arg(&file);
+        let output = qemu.stdin(std::process::Stdio::null()).output()?;
+        ensure!(
+            output.status.success(),
+            "QEMU alone ended with {}: {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
         Ok(())
     }
 }

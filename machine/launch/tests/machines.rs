@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ostler_lab::image::{Emulators as Tree, LabDir};
+use ostler_lab::image::{Architecture, Emulators as Tree, LabDir, System};
 use ostler_machine_launch::{Emulators, Ended, LaunchError, Options, World, run};
 use ostler_machine_programs::{CLOCK, DOORBELL, LITMUS, Program, figures};
 
@@ -219,6 +219,69 @@ fn accesses_of_both_instruction_sets_are_atomic_and_in_order_in_every_model() {
             );
         }
     }
+}
+
+/// What Debian's machines do: each writes a word of its own into the pool, waits for the other's, prints it, and turns itself off.
+const EXCHANGE: &str = r#"#!/bin/sh
+b=/bin/busybox
+$b mount -t devtmpfs none /dev
+$b mount -t proc none /proc
+for word in $($b cat /proc/cmdline); do case $word in
+	pool=*) pool=${word#pool=} ;;
+	me=*) me=${word#me=} ;;
+esac; done
+mine=$($b printf 0x%x $((pool + me * 8)))
+theirs=$($b printf 0x%x $((pool + (1 - me) * 8)))
+$b devmem $mine 64 $((4242 + me))
+tries=0
+while [ $(($($b devmem $theirs 64))) = 0 ] && [ $tries -lt 200 ]; do
+	$b sleep 0.1
+	tries=$((tries + 1))
+done
+echo
+echo "SEEN $(($($b devmem $theirs 64)))"
+$b sleep 0.5
+$b poweroff -f
+"#;
+
+#[test]
+fn debians_kernels_of_both_run_side_by_side_and_share_a_pool() {
+    let Some(emulators) = emulators("debians_kernels_of_both_run_side_by_side_and_share_a_pool")
+    else {
+        return;
+    };
+    let lab = LabDir::detect();
+    let systems = Architecture::ALL.map(|architecture| System::find(&lab, architecture));
+    let [Some(amd64), Some(arm64)] = systems else {
+        println!(
+            "SKIP debians_kernels_of_both_run_side_by_side_and_share_a_pool: there are no kernels; `cargo xtask test` fetches them"
+        );
+        return;
+    };
+    let (text, shared) = two("shared");
+    let bench = Bench::new(CLOCK, &[]);
+    let mut text = text;
+    for (system, kernel, append) in [
+        (amd64, "x86_64", "console=ttyS0 tsc=reliable mem=1G me=0"),
+        (arm64, "aarch64", "console=ttyAMA0 mem=3G me=1"),
+    ] {
+        let initrd = format!("{kernel}.cpio");
+        system
+            .initial_root(EXCHANGE, &bench.folder.path().join(&initrd))
+            .expect("a file");
+        text = text.replace(
+            &format!("kernel = \"{kernel}\"\n"),
+            &format!(
+                "kernel = \"{}\"\ninitrd = \"{initrd}\"\nappend = \"quiet panic=-1 pool={shared:#x} {append}\"\n",
+                system.kernel().display()
+            ),
+        );
+    }
+    // Nobody interrupts anybody here: they need not be as near to each other as that takes.
+    text.push_str("[time]\ninterrupt_ns = 20000\n");
+    let both = run(&bench.world(&text), &emulators, &options()).expect("they ran");
+    assert_eq!(of(&both[0], "SEEN"), [4243], "the other's word");
+    assert_eq!(of(&both[1], "SEEN"), [4242], "the other's word");
 }
 
 #[test]

@@ -27,7 +27,8 @@ pub fn fetch(
         progress,
         |partial, shown| {
             std::fs::create_dir_all(partial).on("create", partial)?;
-            let apt = PrivateApt::new(&partial.join("apt"), recipe, mirror)?;
+            let line = mirror.line(recipe.kernel_suite);
+            let apt = PrivateApt::new(&partial.join("apt"), &line, None)?;
             let remedy = "check that this machine reaches its Debian mirror, then run the same command again: it goes on from here";
             child::run(
                 apt.get().arg("update"),
@@ -102,37 +103,41 @@ pub fn fetch(
 }
 
 /// apt on the machine we run on, but with lists and sources of its own: the machine's are neither read nor changed.
-struct PrivateApt {
+pub(super) struct PrivateApt {
     config: PathBuf,
 }
 
 impl PrivateApt {
-    fn new(folder: &Path, recipe: &Recipe, mirror: &Mirror) -> Result<PrivateApt> {
+    /// With one source, for this machine's architecture or another.
+    pub(super) fn new(folder: &Path, line: &str, architecture: Option<&str>) -> Result<PrivateApt> {
         for sub in ["lists/partial", "cache/archives/partial"] {
             let path = folder.join(sub);
             std::fs::create_dir_all(&path).on("create", &path)?;
         }
         let sources = folder.join("sources.list");
-        std::fs::write(&sources, mirror.line(recipe.kernel_suite)).on("write", &sources)?;
+        std::fs::write(&sources, line).on("write", &sources)?;
         let config = folder.join("apt.conf");
         // Dir::Etc::SourceParts must be a folder that is empty; /dev/null does for both.
         let text = format!(
             "Dir::State \"{0}\";\nDir::State::status \"/dev/null\";\nDir::Cache \"{0}/cache\";\n\
              Dir::Etc::SourceList \"{0}/sources.list\";\nDir::Etc::SourceParts \"/dev/null\";\n\
-             Acquire::Languages \"none\";\nAPT::Sandbox::User \"root\";\n",
-            folder.display()
+             Acquire::Languages \"none\";\nAPT::Sandbox::User \"root\";\n{1}",
+            folder.display(),
+            architecture.map_or_else(String::new, |name| format!(
+                "APT::Architecture \"{name}\";\nAPT::Architectures \"{name}\";\n"
+            ))
         );
         std::fs::write(&config, text).on("write", &config)?;
         Ok(PrivateApt { config })
     }
 
-    fn get(&self) -> Command {
+    pub(super) fn get(&self) -> Command {
         let mut command = Command::new("apt-get");
         command.env("APT_CONFIG", &self.config).arg("-q");
         command
     }
 
-    fn cache(&self) -> Command {
+    pub(super) fn cache(&self) -> Command {
         let mut command = Command::new("apt-cache");
         command.env("APT_CONFIG", &self.config);
         command

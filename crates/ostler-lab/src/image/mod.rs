@@ -7,6 +7,7 @@ mod cpio;
 mod emulators;
 mod kernel;
 mod recipe;
+mod systems;
 mod tree;
 
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 pub use cpio::Cpio;
 pub use emulators::Emulators;
 pub use recipe::Recipe;
+pub use systems::{Architecture, System};
 pub use tree::command_of;
 
 use crate::apt::Mirror;
