@@ -159,13 +159,7 @@ impl Options {
                     options.pmu = Some(value.into());
                 }
                 // QEMU itself turns a word without a value, `cure`, into `cure=on`.
-                "cure" => {
-                    options.cure = match value {
-                        "on" => true,
-                        "off" => false,
-                        _ => return Err(bad("cure=on or cure=off")),
-                    }
-                }
+                "cure" => options.cure = switch(value).ok_or_else(|| bad("cure=on or cure=off"))?,
                 "clock" => {
                     options.clock = match value {
                         "own" => Clock::Own,
@@ -181,11 +175,7 @@ impl Options {
                     }
                 }
                 "awake" => {
-                    options.awake = match value {
-                        "on" => true,
-                        "off" => false,
-                        _ => return Err(bad("awake=on or awake=off")),
-                    }
+                    options.awake = switch(value).ok_or_else(|| bad("awake=on or awake=off"))?;
                 }
                 "stall" => {
                     let expected = "stall=SECONDS with 1 to 3600 real seconds";
@@ -248,6 +238,14 @@ impl Options {
     /// Instructions after which a core's counting is looked at: half a quantum's.
     pub fn step(&self) -> u64 {
         self.cost.instructions(self.quantum_ns / 2).max(1)
+    }
+}
+
+fn switch(value: &str) -> Option<bool> {
+    match value {
+        "on" => Some(true),
+        "off" => Some(false),
+        _ => None,
     }
 }
 

@@ -194,18 +194,7 @@ unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal>
         _ => None,
     };
     let pmu = match &options.pmu {
-        Some(file) if own => {
-            let memory = accesses.as_ref().map(|accesses| &accesses.system);
-            let x86 = memory.is_some() && target == Target::X86_64;
-            let place = Faulty::find()
-                .ok()
-                .filter(|_| x86)
-                .and_then(|functions| vcpus::Place::read(&functions, &offsets));
-            if x86 && place.is_none() {
-                say("the code of VMRUN isn't as expected, so guests' vCPUs aren't counted apart");
-            }
-            Some(Pmu::open(file, cores, memory, place)?)
-        }
+        Some(file) if own => Some(counters(file, cores, accesses.as_ref(), target, &offsets)?),
         _ => None,
     };
     let qemu = Qemu {
@@ -255,6 +244,26 @@ unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal>
         say(&mended);
     }
     Ok(())
+}
+
+/// Where the emulated host is shown what its cores do.
+fn counters(
+    file: &Path,
+    cores: usize,
+    accesses: Option<&Accesses>,
+    target: Target,
+    offsets: &Offsets,
+) -> Result<Pmu, Refusal> {
+    let memory = accesses.map(|accesses| &accesses.system);
+    let vcpus = memory.is_some() && target == Target::X86_64;
+    let place = Faulty::find()
+        .ok()
+        .filter(|_| vcpus)
+        .and_then(|functions| vcpus::Place::read(&functions, offsets));
+    if vcpus && place.is_none() {
+        say("the code of VMRUN isn't as expected, so guests' vCPUs aren't counted apart");
+    }
+    Pmu::open(file, cores, memory, place)
 }
 
 /// Sets up all that owning the clock takes, as far as it can be before there are cores. Returns what there is to say of it.
