@@ -123,10 +123,10 @@ impl World {
         crate::check::parse(text, file.to_owned())
     }
 
-    /// Whether accesses to memory cost what their machine's part says: of a machine alone, and x86-64 so far. Else a part only says
+    /// Whether accesses to memory cost what their machine's part says: of a machine alone, so far. Else a part only says
     /// what an instruction costs.
     pub fn models_memory(&self) -> bool {
-        matches!(&self.machines[..], [one] if one.part.is_some() && one.isa == Isa::X86_64)
+        matches!(&self.machines[..], [one] if one.part.is_some())
     }
 
     /// Whether there is more than one machine.

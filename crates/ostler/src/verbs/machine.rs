@@ -164,7 +164,7 @@ fn check(described: &Described) -> anyhow::Result<()> {
             if world.models_memory() {
                 "accesses to memory cost what its part says"
             } else {
-                "parts only say what an instruction costs: what memory costs is modelled for a machine alone, and x86-64, so far"
+                "parts only say what an instruction costs: what memory costs is modelled for a machine alone, so far"
             }
         );
     }

@@ -21,7 +21,7 @@ use ostler_machine_memory::{Catalogue, Counts, Kind, Level, System, Topology};
 
 use super::symbols::{Looked, Opaque, Symbols};
 use super::tlb::{Place, Tlb, Use};
-use super::{NO_REGISTERS, machine, number, say};
+use super::{NO_REGISTERS, Target, machine, number, say};
 use crate::block::Block;
 use crate::clock::Cost;
 use crate::options::Options;
@@ -30,7 +30,7 @@ use crate::threads::{Role, role};
 
 /// `QEMU_PLUGIN_MEM_RW`.
 const READ_AND_WRITE: c_int = 3;
-/// An emulated page.
+/// An emulated page, or a part of one: the code of a block is looked up once for each.
 const PAGE: u64 = 4096;
 /// So many of each core's first accesses are looked up by QEMU's own function too.
 const CHECKED: u64 = 10_000;
@@ -75,6 +75,11 @@ impl Accesses {
             instruction_ps: cost.ps(),
             step_ps: quantum_ns.unsigned_abs() * 1000 / 2,
         }
+    }
+
+    /// A core is made: QEMU knows by now what its pages are.
+    pub fn settle(&self) {
+        self.tlb.settle();
     }
 
     /// A core's time since its count was begun anew, ps.
@@ -189,6 +194,7 @@ pub fn model(
     cores: usize,
     options: &Options,
     symbols: &Symbols,
+    target: Target,
     version: &str,
 ) -> Result<Accesses, Refusal> {
     let refuse = |problem: String| Refusal::Topology {
@@ -207,7 +213,7 @@ pub fn model(
             system.cores()
         )));
     }
-    let tlb = Tlb::read(symbols, version)?;
+    let tlb = Tlb::read(symbols, target, version)?;
     Ok(Accesses::new(system, tlb, options.cost, options.quantum_ns))
 }
 

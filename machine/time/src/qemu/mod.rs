@@ -190,7 +190,9 @@ unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal>
 
     let cores = usize::try_from(info.cores_at_most).unwrap_or(1).max(1);
     let accesses = match &options.topology {
-        Some(file) if own => Some(accesses::model(file, cores, &options, &symbols, &version)?),
+        Some(file) if own => Some(accesses::model(
+            file, cores, &options, &symbols, target, &version,
+        )?),
         _ => None,
     };
     let pmu = match &options.pmu {
@@ -429,6 +431,9 @@ unsafe extern "C" fn core_made(_: u64, core: c_uint) {
     if let Some(devices) = &qemu.devices {
         static MADE: OnceLock<()> = OnceLock::new();
         MADE.get_or_init(|| device::make(devices));
+    }
+    if let Some(accesses) = &qemu.accesses {
+        accesses.settle();
     }
     become_role(Role::Core(number(core)));
     let index = c_int::try_from(core).unwrap_or(c_int::MAX);

@@ -5,21 +5,22 @@
 //! and right after an access, or while a block is being translated, the entry is there. Where the tables are is read from
 //! the machine code of the function that looks into them (`tlb_plugin_lookup`), and what is found is compared with what
 //! that function finds, for the first accesses of every core.
+//!
+//! An x86-64 core's pages have 4 KiB. An AArch64 one's may have other sizes, of which QEMU chooses one when it has made the machine, and keeps
+//! it in a variable (`target_page`); flags in an entry's address are below the smallest, and so at other bits.
 #![allow(
     unsafe_code,
     reason = "tables inside QEMU's structures are read in place"
 )]
 
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::Target;
 use super::code::{self, Pattern};
-use super::symbols::{Opaque, Symbols, code_of};
+use super::symbols::{self, Opaque, Symbols, code_of};
 use crate::refusal::Refusal;
 
-/// Size of an emulated page, as QEMU's tables have it.
-const PAGE: u64 = 4096;
-/// Flags in an entry's address that don't make it another page's.
-const FLAGS: u64 = 0x7ff;
-/// The flag of an entry that leads to a device.
-const DEVICE: u64 = 0x200;
 /// Kinds of translation (privilege, nesting) that a core has tables for. `NB_MMU_MODES`.
 pub const MODES: usize = 16;
 /// Size of an entry, of one with everything in it, and of a kind's head; the first two are shifts and scales in the code.
@@ -52,77 +53,186 @@ pub enum Place {
     Device,
 }
 
-/// Where a core keeps its translations, in bytes from its structure's start.
+/// Where a core keeps its translations, in bytes from its structure's start, and how its entries are flagged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tlb {
+struct Layout {
     /// The first kind's head: a mask, and the entries.
     heads: usize,
     /// The first kind's entries with everything in them.
     full: usize,
     /// From one kind's `full` to the next.
     stride: usize,
+    /// The flag of an entry that is no more. Others below the page don't make it another page's.
+    invalid: u64,
+    /// The flag of an entry that leads to a device.
+    device: u64,
 }
 
-/// `tlb_plugin_lookup`: the mask.
-const MASK: Pattern = Pattern {
-    before: &[0x48, 0x8b, 0x97],
-    after: &[0x48, 0xc1, 0xea, 0x05],
-    written: "mov offset(%rdi),%rdx; shr $5,%rdx",
-};
-/// The entries.
-const ENTRIES: Pattern = Pattern {
-    before: &[0x48, 0x03, 0x8f],
-    after: &[],
-    written: "add offset(%rdi),%rcx",
-};
-/// The distance between kinds.
-const STRIDE: Pattern = Pattern {
-    before: &[0x48, 0x69, 0xf6],
-    after: &[],
-    written: "imul $offset,%rsi,%rsi",
-};
-/// The entries with everything in them.
-const FULL: Pattern = Pattern {
-    before: &[0x49, 0x8b, 0x94, 0x31],
-    after: &[],
-    written: "mov offset(%r9,%rsi,1),%rdx",
-};
-/// What else must be there for the sizes above to be right.
-const SIZES: &[(&[u8], &str)] = &[
-    (&[0x49, 0xc1, 0xe0, 0x05], "shl $5,%r8"),
-    (&[0x48, 0x8d, 0x3c, 0x92], "lea (%rdx,%rdx,4),%rdi"),
-    (&[0x48, 0x8d, 0x14, 0xfa], "lea (%rdx,%rdi,8),%rdx"),
-    (&[0x48, 0x0b, 0x42, 0x08], "or 8(%rdx),%rax"),
-];
+/// QEMU's `TargetPageBits`.
+#[derive(Debug)]
+#[repr(C)]
+struct TargetPage {
+    decided: bool,
+    bits: c_int,
+    mask: u64,
+}
 
-impl Tlb {
-    /// Reads it from the code of the running QEMU.
-    pub fn read(symbols: &Symbols, version: &str) -> Result<Tlb, Refusal> {
-        let code = code_of(symbols.tlb_plugin_lookup as Opaque).unwrap_or_default();
-        Tlb::of(code).map_err(|expected| Refusal::Shape {
-            version: version.to_owned(),
-            function: "tlb_plugin_lookup",
-            expected,
-            found: code::hex(code),
-        })
-    }
+/// A machine's translations.
+#[derive(Debug)]
+pub struct Tlb {
+    layout: Layout,
+    /// Of an address within its page.
+    page_bits: AtomicU32,
+    /// Where QEMU keeps that once it has decided it; `None` where it is always the same.
+    decides: Option<&'static TargetPage>,
+}
 
-    fn of(code: &[u8]) -> Result<Tlb, &'static str> {
+/// How a target's `tlb_plugin_lookup` is written.
+struct Shape {
+    mask: Pattern,
+    entries: Pattern,
+    stride: Pattern,
+    full: Pattern,
+    /// What else must be there for sizes and flags to be right.
+    rest: &'static [(&'static [u8], &'static str)],
+    invalid: u64,
+    device: u64,
+}
+
+/// x86-64's.
+const X86_64: Shape = Shape {
+    mask: Pattern {
+        before: &[0x48, 0x8b, 0x97],
+        after: &[0x48, 0xc1, 0xea, 0x05],
+        written: "mov offset(%rdi),%rdx; shr $5,%rdx",
+    },
+    entries: Pattern {
+        before: &[0x48, 0x03, 0x8f],
+        after: &[],
+        written: "add offset(%rdi),%rcx",
+    },
+    stride: Pattern {
+        before: &[0x48, 0x69, 0xf6],
+        after: &[],
+        written: "imul $offset,%rsi,%rsi",
+    },
+    full: Pattern {
+        before: &[0x49, 0x8b, 0x94, 0x31],
+        after: &[],
+        written: "mov offset(%r9,%rsi,1),%rdx",
+    },
+    rest: &[
+        (&[0x49, 0xc1, 0xe0, 0x05], "shl $5,%r8"),
+        (&[0x48, 0x8d, 0x3c, 0x92], "lea (%rdx,%rdx,4),%rdi"),
+        (&[0x48, 0x8d, 0x14, 0xfa], "lea (%rdx,%rdi,8),%rdx"),
+        (&[0x48, 0x0b, 0x42, 0x08], "or 8(%rdx),%rax"),
+        (
+            &[0x49, 0x81, 0xe0, 0x00, 0xf8, 0xff, 0xff],
+            "and $0xfffffffffffff800,%r8",
+        ),
+    ],
+    invalid: 0x800,
+    device: 0x200,
+};
+
+/// AArch64's.
+const AARCH64: Shape = Shape {
+    mask: Pattern {
+        before: &[0x48, 0x8b, 0x96],
+        after: &[0x48, 0xc1, 0xea, 0x05],
+        written: "mov offset(%rsi),%rdx; shr $5,%rdx",
+    },
+    entries: Pattern {
+        before: &[0x48, 0x03, 0x8e],
+        after: &[],
+        written: "add offset(%rsi),%rcx",
+    },
+    stride: Pattern {
+        before: &[0x48, 0x69, 0xff],
+        after: &[],
+        written: "imul $offset,%rdi,%rdi",
+    },
+    full: Pattern {
+        before: &[0x49, 0x8b, 0x94, 0x39],
+        after: &[],
+        written: "mov offset(%r9,%rdi,1),%rdx",
+    },
+    rest: &[
+        (&[0x48, 0xc1, 0xe1, 0x05], "shl $5,%rcx"),
+        (&[0x48, 0x8d, 0x0c, 0x92], "lea (%rdx,%rdx,4),%rcx"),
+        (&[0x48, 0x8d, 0x14, 0xca], "lea (%rdx,%rcx,8),%rdx"),
+        (&[0x48, 0x0b, 0x42, 0x08], "or 8(%rdx),%rax"),
+        (&[0x80, 0xcd, 0x02], "or $0x2,%ch"),
+        (
+            &[0x41, 0x81, 0xe0, 0x80, 0x00, 0x00, 0x00],
+            "and $0x80,%r8d",
+        ),
+    ],
+    invalid: 0x200,
+    device: 0x80,
+};
+
+/// Bits of an address within an x86-64 page.
+const X86_64_PAGE_BITS: u32 = 12;
+
+impl Shape {
+    fn read(&self, code: &[u8]) -> Result<Layout, &'static str> {
         let read = |pattern: Pattern| pattern.offset(code).ok_or(pattern.written);
-        for &(bytes, written) in SIZES {
+        for &(bytes, written) in self.rest {
             if !code.windows(bytes.len()).any(|window| window == bytes) {
                 return Err(written);
             }
         }
-        let heads = read(MASK)?;
-        if read(ENTRIES)? != heads + 8 {
+        let heads = read(self.mask)?;
+        if read(self.entries)? != heads + 8 {
             return Err("the entries right after the mask");
         }
-        Ok(Tlb {
+        Ok(Layout {
             heads,
-            full: read(FULL)?,
-            stride: read(STRIDE)?,
+            full: read(self.full)?,
+            stride: read(self.stride)?,
+            invalid: self.invalid,
+            device: self.device,
         })
+    }
+}
+
+impl Tlb {
+    /// Reads it from the code of the running QEMU.
+    pub fn read(symbols: &Symbols, target: Target, version: &str) -> Result<Tlb, Refusal> {
+        let code = code_of(symbols.tlb_plugin_lookup as Opaque).unwrap_or_default();
+        let refuse = |expected| Refusal::Shape {
+            version: version.to_owned(),
+            function: "tlb_plugin_lookup",
+            expected,
+            found: code::hex(code),
+        };
+        let (shape, decides) = match target {
+            Target::X86_64 => (X86_64, None),
+            Target::Aarch64 => {
+                let page = symbols::find(c"target_page");
+                let page = page.ok_or_else(|| refuse("a variable target_page"))?;
+                // SAFETY: QEMU's own variable, which lives as long as the process, and is written before there are cores.
+                (AARCH64, Some(unsafe { &*page.cast::<TargetPage>() }))
+            }
+        };
+        Ok(Tlb::new(shape.read(code).map_err(refuse)?, decides))
+    }
+
+    fn new(layout: Layout, decides: Option<&'static TargetPage>) -> Tlb {
+        Tlb {
+            layout,
+            page_bits: AtomicU32::new(X86_64_PAGE_BITS),
+            decides,
+        }
+    }
+
+    /// A core is made: QEMU has decided by now how large pages are.
+    pub fn settle(&self) {
+        if let Some(page) = self.decides {
+            let bits = u32::try_from(page.bits).unwrap_or(X86_64_PAGE_BITS);
+            self.page_bits.store(bits, Ordering::Relaxed);
+        }
     }
 
     /// What one of a core's addresses leads to, if its translation is at hand. `mode` is the kind of translation.
@@ -133,20 +243,22 @@ impl Tlb {
     pub unsafe fn find(&self, cpu: Opaque, address: u64, mode: usize, usage: Use) -> Option<Place> {
         // SAFETY: QEMU's own function reads the same words; only this thread moves the tables.
         unsafe {
+            let layout = &self.layout;
             let (entry, index) = self.entry(cpu, address, mode);
             let tag = entry.add(usage as usize).read_volatile();
-            if tag & !FLAGS != address & !(PAGE - 1) {
+            let within = (1 << self.page_bits.load(Ordering::Relaxed)) - 1;
+            if tag & (!within | layout.invalid) != address & !within {
                 return None;
             }
-            if tag & DEVICE != 0 {
+            if tag & layout.device != 0 {
                 return Some(Place::Device);
             }
             let full = cpu
-                .byte_add(self.full + mode * self.stride)
+                .byte_add(layout.full + mode * layout.stride)
                 .cast::<*const u64>()
                 .read();
             let physical = full.byte_add(index * FULL_ENTRY + PHYSICAL).read();
-            Some(Place::Memory(physical | address & (PAGE - 1)))
+            Some(Place::Memory(physical | address & within))
         }
     }
 
@@ -179,10 +291,11 @@ impl Tlb {
     unsafe fn entry(&self, cpu: Opaque, address: u64, mode: usize) -> (*const u64, usize) {
         // SAFETY: the caller's.
         unsafe {
-            let head = cpu.byte_add(self.heads + mode * HEAD).cast::<u64>();
+            let head = cpu.byte_add(self.layout.heads + mode * HEAD).cast::<u64>();
             let mask = head.read() / ENTRY as u64;
             let entries = head.add(1).cast::<*const u64>().read();
-            let index = ((address / PAGE) & mask) as usize;
+            let page = address >> self.page_bits.load(Ordering::Relaxed);
+            let index = (page & mask) as usize;
             (entries.byte_add(index * ENTRY), index)
         }
     }
@@ -204,40 +317,59 @@ mod tests {
             .collect()
     }
 
+    /// Of AArch64's, likewise.
+    const LOOKUP_AARCH64: &str = "48 8b 96 a0 2a 00 00 48 c1 ea 05 4c 21 da 48 89 d1 48 c1 e1 05 4a 8d 0c d1 48 03 8e a8 2a 00 00 49 89 c2 \
+        4c 8b 01 48 8b 35 4d 8c 40 01 48 89 f1 49 21 f2 80 cd 02 4c 21 c1 49 39 ca 75 74 48 69 ff 78 02 00 00 48 8d 0c 92 48 f7 d6 \
+        48 21 f0 49 8b 94 39 90 05 00 00 48 8d 14 ca 48 0b 42 08 41 81 e0 80 00 00 00";
+
     #[test]
-    fn a_known_build_is_read() {
-        let expected = Tlb {
+    fn known_builds_are_read() {
+        let expected = Layout {
             heads: 0x2aa0,
             full: 0x590,
             stride: 0x278,
+            invalid: 0x800,
+            device: 0x200,
         };
-        assert_eq!(Tlb::of(&bytes(LOOKUP)), Ok(expected));
+        assert_eq!(X86_64.read(&bytes(LOOKUP)), Ok(expected));
+        let expected = Layout {
+            invalid: 0x200,
+            device: 0x80,
+            ..expected
+        };
+        assert_eq!(AARCH64.read(&bytes(LOOKUP_AARCH64)), Ok(expected));
+        // Neither is taken for the other.
+        assert!(X86_64.read(&bytes(LOOKUP_AARCH64)).is_err());
+        assert!(AARCH64.read(&bytes(LOOKUP)).is_err());
     }
 
     #[test]
     fn another_layout_is_none() {
-        assert!(Tlb::of(&[]).is_err());
+        assert!(X86_64.read(&[]).is_err());
         let moved = LOOKUP.replace("48 03 8f a8 2a", "48 03 8f b0 2a");
         assert_eq!(
-            Tlb::of(&bytes(&moved)),
+            X86_64.read(&bytes(&moved)),
             Err("the entries right after the mask")
         );
         let larger = LOOKUP.replace("49 c1 e0 05", "49 c1 e0 06");
-        assert_eq!(Tlb::of(&bytes(&larger)), Err("shl $5,%r8"));
+        assert_eq!(X86_64.read(&bytes(&larger)), Err("shl $5,%r8"));
         let elsewhere = LOOKUP.replace("48 0b 42 08", "48 0b 42 10");
-        assert_eq!(Tlb::of(&bytes(&elsewhere)), Err("or 8(%rdx),%rax"));
+        assert_eq!(X86_64.read(&bytes(&elsewhere)), Err("or 8(%rdx),%rax"));
     }
 
-    /// A core's structure with one kind of translation, of one entry, made by hand.
+    /// A core's structure with one kind of translation, of two entries, made by hand.
     #[test]
     fn an_entry_leads_to_memory_or_a_device_or_nowhere() {
-        let tlb = Tlb {
+        let layout = Layout {
             heads: 0,
             full: 64,
             stride: 8,
+            invalid: 0x800,
+            device: 0x200,
         };
+        let tlb = Tlb::new(layout, None);
         let entry: [u64; 4] = [0x7000 | 0x400, u64::MAX, 0x7000, 0x10_0000];
-        let device: [u64; 4] = [0x8000 | DEVICE, u64::MAX, u64::MAX, 0];
+        let device: [u64; 4] = [0x8000 | layout.device, u64::MAX, u64::MAX, 0];
         let entries = [device, entry];
         let full: [u64; 10] = [0, 0, 0, 0, 0, 0, 0xabc_0000, 0, 0, 0];
         let mut cpu = [0_u64; 16];
@@ -253,5 +385,40 @@ mod tests {
         assert_eq!(find(0x7123, Use::Write), None);
         assert_eq!(find(0x8010, Use::Read), Some(Place::Device));
         assert_eq!(find(0x9123, Use::Read), None, "another page");
+    }
+
+    /// The same where pages have 64 KiB, which QEMU decides late.
+    #[test]
+    fn pages_are_as_large_as_qemu_decides() {
+        static PAGE: TargetPage = TargetPage {
+            decided: true,
+            bits: 16,
+            mask: !0xffff,
+        };
+        assert!(PAGE.decided && PAGE.mask == !((1 << PAGE.bits) - 1));
+        let layout = Layout {
+            heads: 0,
+            full: 64,
+            stride: 8,
+            invalid: 0x200,
+            device: 0x80,
+        };
+        let tlb = Tlb::new(layout, Some(&PAGE));
+        tlb.settle();
+        // Flags below the page that mean neither: still the page's.
+        let entries: [[u64; 4]; 2] = [[0; 4], [0x1_0000 | 0x100, u64::MAX, 0x1_0000 | 0x200, 0]];
+        let full: [u64; 10] = [0, 0, 0, 0, 0, 0, 0xabc_0000, 0, 0, 0];
+        let mut cpu = [0_u64; 16];
+        cpu[0] = 32; // two entries
+        cpu[1] = entries.as_ptr() as u64;
+        cpu[8] = full.as_ptr() as u64;
+        let cpu = cpu.as_mut_ptr().cast();
+        let find = |address, usage| {
+            // SAFETY: the structure is laid out as the offsets say.
+            unsafe { tlb.find(cpu, address, 0, usage) }
+        };
+        assert_eq!(find(0x1_9123, Use::Read), Some(Place::Memory(0xabc_9123)));
+        assert_eq!(find(0x1_9123, Use::Code), None, "no more");
+        assert_eq!(find(0x3_9123, Use::Read), None, "another page");
     }
 }
