@@ -287,6 +287,10 @@ impl Tlb {
     ///
     /// # Safety
     /// As [`Tlb::find`].
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "a table's entries are in memory, so their number is a usize"
+    )]
     #[inline]
     unsafe fn entry(&self, cpu: Opaque, address: u64, mode: usize) -> (*const u64, usize) {
         // SAFETY: the caller's.
