@@ -46,7 +46,7 @@ fn facts() -> Facts {
     }
 }
 
-fn intent() -> Intent {
+fn intent(policy: PartitionPolicy) -> Intent {
     let rule = |name: &str, class, slo| GuestRule {
         matches: GuestMatch::Name(name.into()),
         class,
@@ -70,7 +70,7 @@ fn intent() -> Intent {
         ..Intent::default()
     };
     intent.act.mode = ActMode::Act;
-    intent.partition.policy = PartitionPolicy::Resource;
+    intent.partition.policy = policy;
     intent.cores.reserved = [0, CORES / 2].map(CpuId).into_iter().collect();
     intent
 }
@@ -173,12 +173,13 @@ fn snapshot(facts: &Facts) -> Snapshot {
 fn main() {
     let args = Args::parse();
     let facts = facts();
-    let intent = intent();
+    let intent = intent(PartitionPolicy::Resource);
     let snapshot = snapshot(&facts);
-    let decide_from = |state: &State| -> Decision {
+    let decide_by = |intent: &Intent, state: &State| -> Decision {
         let mut none = || 0;
-        decide(&facts, &snapshot, &intent, state, snapshot.at, &mut none)
+        decide(&facts, &snapshot, intent, state, snapshot.at, &mut none)
     };
+    let decide_from = |state: &State| decide_by(&intent, state);
     // Groups to keep: at a utilisation of two thirds they neither grow nor, for the margin, shrink.
     let physical = |cores: std::ops::Range<u32>| -> CpuSet {
         cores
@@ -218,18 +219,32 @@ fn main() {
         .collect();
     assert_eq!(decide_from(&full).state.partition.explorations, 1);
 
+    // P gives all cores away, so that best-effort guests run on latency-critical ones' and what they used is to be taken off.
+    let sharing = self::intent(PartitionPolicy::Performance);
+    let mut shared = State::default();
+    for _ in 0..499 {
+        shared = decide_by(&sharing, &shared).state;
+    }
+    let after = decide_by(&sharing, &shared);
+    assert_eq!(after.state.partition.previous, shared.partition.previous);
+    assert!(after.plan.groups.best_effort.is_empty() && after.plan.groups.idle.is_empty());
+
     // Many short runs: most of them fit in a time slice, so that the median holds on a busy machine too.
     let runs = args.runs(1001, 3);
     let calls = if args.quick { 2 } else { 4 };
     let copy = || ns_per_call(calls, || snapshot.clone()) / 1e3;
     let case = |name: &str| format!("{name}, {CORES} cores, {GUESTS} guests");
-    for (name, state) in [("steady", &steady), ("exploring", &full)] {
+    for (name, intent, state) in [
+        ("steady", &intent, &steady),
+        ("sharing", &sharing, &shared),
+        ("exploring", &intent, &full),
+    ] {
         compare(
             "decide",
             &case(name),
             "us",
             runs,
-            || ns_per_call(calls, || decide_from(state)) / 1e3,
+            || ns_per_call(calls, || decide_by(intent, state)) / 1e3,
             copy,
         )
         .print(&args);

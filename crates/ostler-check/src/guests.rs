@@ -68,18 +68,16 @@ fn guest(
         (Holder::Emulator, &planned.emulator_cpus),
     ];
     for (what, set) in sets {
-        let strange = set.difference(&scene.managed);
-        if !strange.is_empty() {
+        if !set.is_subset(&scene.managed) {
             found.push(Violation::NotManaged {
                 what: what(id.clone()),
-                cpus: strange,
+                cpus: set.difference(&scene.managed),
             });
         }
-        let reserved = set.intersection(&scene.reserved);
-        if !reserved.is_empty() {
+        if !set.is_disjoint(&scene.reserved) {
             found.push(Violation::Reserved {
                 what: what(id.clone()),
-                cpus: reserved,
+                cpus: set.intersection(&scene.reserved),
             });
         }
         if set.is_empty() && planned.run == RunState::Running {
@@ -98,7 +96,7 @@ fn guest(
             if scene.intent.partition.policy == PartitionPolicy::Resource
                 && scene.intent.partition.leftovers
                 && planned.weight == CpuWeight::Idle
-                && !has_siblings(scene)
+                && !scene.siblings
             {
                 groups.best_effort.union(&groups.vcpu)
             } else {
@@ -147,18 +145,6 @@ fn guest(
         }
     }
     asked(planned, view, found);
-}
-
-fn has_siblings(scene: &Scene<'_>) -> bool {
-    let mut cores: Vec<CpuId> = scene
-        .facts
-        .topology
-        .cpus
-        .iter()
-        .map(|cpu| cpu.core)
-        .collect();
-    cores.sort_unstable();
-    cores.windows(2).any(|two| two[0] == two[1])
 }
 
 fn suspended(scene: &Scene<'_>, plan: &Plan, planned: &GuestPlan, found: &mut Vec<Violation>) {

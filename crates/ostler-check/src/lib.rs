@@ -24,7 +24,7 @@ mod nics;
 mod violation;
 mod weights;
 
-use ostler_model::{Class, CpuSet, Facts, GuestView, Intent, Plan, Snapshot};
+use ostler_model::{Class, CpuId, CpuSet, Facts, GuestView, Intent, Plan, Snapshot};
 
 pub use violation::{Holder, Violation};
 
@@ -57,6 +57,8 @@ struct Scene<'a> {
     managed: CpuSet,
     reserved: CpuSet,
     available: CpuSet,
+    /// Whether two CPUs are one core's.
+    siblings: bool,
     /// Managed guests and their classes, in order of id.
     guests: Vec<(&'a GuestView, Class)>,
 }
@@ -90,6 +92,7 @@ impl<'a> Scene<'a> {
             managed,
             reserved,
             available: managed.difference(&reserved),
+            siblings: has_siblings(facts),
             guests,
         }
     }
@@ -97,6 +100,12 @@ impl<'a> Scene<'a> {
     fn any(&self, class: Class) -> bool {
         self.guests.iter().any(|guest| guest.1 == class)
     }
+}
+
+fn has_siblings(facts: &Facts) -> bool {
+    let mut cores: Vec<CpuId> = facts.topology.cpus.iter().map(|cpu| cpu.core).collect();
+    cores.sort_unstable();
+    cores.windows(2).any(|two| two[0] == two[1])
 }
 
 fn lineage(snapshot: &Snapshot, previous: Option<&Plan>, plan: &Plan, found: &mut Vec<Violation>) {

@@ -13,6 +13,7 @@ mod facts;
 mod guest;
 mod intent;
 mod outcome;
+mod pattern;
 mod plan;
 mod reason;
 mod snapshot;
@@ -29,6 +30,7 @@ pub use intent::{
     Intent, PartitionIntent, PartitionPolicy, QueueCount, SharedCores,
 };
 pub use outcome::{Failure, ForeignChange, ForeignHandling, Outcome};
+pub use pattern::Pattern;
 pub use plan::{CpuWeight, Group, Groups, GuestPlan, IrqPlan, NicPlan, Plan, RunState};
 pub use reason::{Alternative, ByThreads, Layer, Reason, Unmeasured};
 pub use snapshot::{

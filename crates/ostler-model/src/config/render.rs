@@ -152,7 +152,7 @@ fn partition(out: &mut Lines, partition: &PartitionIntent) {
 fn guest(out: &mut Lines, rule: &GuestRule) {
     out.section("[[guest]]");
     match &rule.matches {
-        GuestMatch::Name(name) => out.text("name", name),
+        GuestMatch::Name(name) => out.text("name", name.as_str()),
         GuestMatch::Uuid(uuid) => out.text("uuid", uuid),
         GuestMatch::Metadata { key, value } => out.bare(
             "metadata",

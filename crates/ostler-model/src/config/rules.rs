@@ -79,11 +79,13 @@ pub(super) fn read(root: &mut Section<'_, '_>, errors: &mut Errors<'_>) -> Vec<G
 /// Whether every guest that `later` matches is sure to be matched by `earlier`.
 fn covers(earlier: &GuestMatch, later: &GuestMatch) -> bool {
     match earlier {
-        GuestMatch::Name(pattern) if !pattern.is_empty() && pattern.bytes().all(|b| b == b'*') => {
-            true
-        }
+        GuestMatch::Name(pattern) if is_stars(pattern.as_str()) => true,
         _ => earlier == later,
     }
+}
+
+fn is_stars(pattern: &str) -> bool {
+    !pattern.is_empty() && pattern.bytes().all(|byte| byte == b'*')
 }
 
 fn read_match(
@@ -124,7 +126,7 @@ fn read_match(
     }
     let located = |span: Range<usize>, value| Some(Located { value, span });
     match (name, uuid, metadata) {
-        (Some(name), _, _) => located(name.span, GuestMatch::Name(name.value)),
+        (Some(name), _, _) => located(name.span, GuestMatch::Name(name.value.into())),
         (_, Some(uuid), _) => located(uuid.span, GuestMatch::Uuid(uuid.value)),
         (_, _, Some(label)) => {
             let (key, value) = label.value;

@@ -90,7 +90,7 @@ fn partition() -> impl Strategy<Value = PartitionIntent> {
 
 fn rules() -> impl Strategy<Value = Vec<GuestRule>> {
     let matches = prop_oneof![
-        "[a-z\"\\\\é'=#-]{1,12}\\*?".prop_map(GuestMatch::Name),
+        "[a-z\"\\\\é'=#-]{1,12}\\*?".prop_map(|name| GuestMatch::Name(name.into())),
         "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}".prop_map(GuestMatch::Uuid),
         ("[ -~]{1,8}", "[ -~]{1,8}").prop_map(|(key, value)| GuestMatch::Metadata { key, value }),
     ];
@@ -533,7 +533,7 @@ fn the_example_is_the_defaults() {
     let mut expected = Config::default();
     expected.intent.guests = vec![
         GuestRule {
-            matches: GuestMatch::Name("web-*".to_owned()),
+            matches: GuestMatch::Name("web-*".into()),
             class: Class::LatencyCritical,
             slo: Some(Nanos::from_millis(1)),
         },

@@ -171,42 +171,45 @@ impl Cores {
             .chain((0..total).rev().filter(|at| !is_near(at)))
             .collect();
 
-        let release = |holders: &mut [Holder], at: usize, of: Holder, surplus: &mut usize| {
-            if *surplus > 0 && holders[at] == of {
-                holders[at] = Holder::Released;
-                *surplus -= 1;
+        // In a steady period nobody is short of anything, and nothing is looked through.
+        let turn = |holders: &mut [Holder],
+                    order: &mut dyn Iterator<Item = usize>,
+                    (from, to): (Holder, Holder),
+                    left: &mut usize| {
+            while *left > 0
+                && let Some(at) = order.next()
+            {
+                if holders[at] == from {
+                    holders[at] = to;
+                    *left -= 1;
+                }
             }
         };
         let held = |holders: &[Holder], of| holders.iter().filter(|&&h| h == of).count();
         let mut surplus = held(&holders, Holder::Vcpu).saturating_sub(want_vcpu);
-        for at in (0..total).rev() {
-            release(&mut holders, at, Holder::Vcpu, &mut surplus);
-        }
+        let release = (Holder::Vcpu, Holder::Released);
+        turn(&mut holders, &mut (0..total).rev(), release, &mut surplus);
         let mut surplus = held(&holders, Holder::Nq).saturating_sub(want_nq);
-        for &at in nq_order.iter().rev() {
-            release(&mut holders, at, Holder::Nq, &mut surplus);
-        }
+        let release = (Holder::Nq, Holder::Released);
+        let mut last_first = nq_order.iter().rev().copied();
+        turn(&mut holders, &mut last_first, release, &mut surplus);
 
-        let take = |holders: &mut [Holder], at: usize, from, to, missing: &mut usize| {
-            if *missing > 0 && holders[at] == from {
-                holders[at] = to;
-                *missing -= 1;
-            }
-        };
         let mut missing = want_nq.saturating_sub(held(&holders, Holder::Nq));
         // Locality lasts longer than the move costs, so near units that were released come before far ones that are free.
         for nearby in [true, false] {
             for from in [Holder::Free, Holder::Released] {
-                for &at in nq_order.iter().filter(|at| is_near(at) == nearby) {
-                    take(&mut holders, at, from, Holder::Nq, &mut missing);
-                }
+                let mut order = nq_order.iter().copied().filter(|at| is_near(at) == nearby);
+                turn(&mut holders, &mut order, (from, Holder::Nq), &mut missing);
             }
         }
         let mut missing = want_vcpu.saturating_sub(held(&holders, Holder::Vcpu));
         for from in [Holder::Free, Holder::Released] {
-            for at in 0..total {
-                take(&mut holders, at, from, Holder::Vcpu, &mut missing);
-            }
+            turn(
+                &mut holders,
+                &mut (0..total),
+                (from, Holder::Vcpu),
+                &mut missing,
+            );
         }
 
         let cpus_of = |order: &mut dyn Iterator<Item = usize>, of| {

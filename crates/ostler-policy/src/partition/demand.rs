@@ -78,11 +78,12 @@ pub fn measure(
             Some(set) if cores.within(&set) > 0 => {
                 let guests = previous.map_or(0.0, |groups| {
                     let (home, _) = best_effort_home(groups);
-                    let run = best_effort_run(seen) / cores.width();
+                    // Summed only where it is taken off: it looks at every thread of every best-effort guest.
+                    let run = || best_effort_run(seen) / cores.width();
                     if home == group {
-                        run
+                        run()
                     } else if leftovers && home == Group::BestEffort && group == Group::Vcpu {
-                        (run - cores.busy(&groups.best_effort, &usage)).max(0.0)
+                        (run() - cores.busy(&groups.best_effort, &usage)).max(0.0)
                     } else {
                         0.0
                     }

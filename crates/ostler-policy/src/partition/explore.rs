@@ -105,9 +105,10 @@ pub fn algorithm_3(samples: &[Sample], before: Thresholds, exploration: &Explora
 /// A sample is in both sorted lists; instead of removing it from the other list, it is marked, and marked ones are skipped at that
 /// list's head. So the whole takes a sort and one pass over each list.
 fn lower(violating: &[Sample], before: Thresholds, count: u32) -> Thresholds {
+    // In order of age where two are alike. Each key travels with its sample's number, so that comparing them looks nothing up.
     let descending = |key: fn(&Sample) -> f64| {
-        let mut order: Vec<usize> = (0..violating.len()).collect();
-        order.sort_by(|&a, &b| key(&violating[b]).total_cmp(&key(&violating[a])));
+        let mut order: Vec<(f64, usize)> = violating.iter().map(key).zip(0..).collect();
+        order.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         order
     };
     let by_vcpu = descending(|sample| sample.vcpu);
@@ -116,25 +117,23 @@ fn lower(violating: &[Sample], before: Thresholds, count: u32) -> Thresholds {
     let (mut vcpu_head, mut nq_head) = (0, 0);
     let mut lowered = before;
     for _ in 0..count {
-        let skip = |head: &mut usize, order: &[usize], taken: &[bool]| {
-            while order.get(*head).is_some_and(|&at| taken[at]) {
+        let skip = |head: &mut usize, order: &[(f64, usize)], taken: &[bool]| {
+            while order.get(*head).is_some_and(|&(_, at)| taken[at]) {
                 *head += 1;
             }
             order.get(*head).copied()
         };
-        let (Some(top_vcpu), Some(top_nq)) = (
+        let (Some((vcpu, top_vcpu)), Some((nq, top_nq))) = (
             skip(&mut vcpu_head, &by_vcpu, &taken),
             skip(&mut nq_head, &by_nq, &taken),
         ) else {
             break;
         };
-        let vcpu_drop = lowered.vcpu - violating[top_vcpu].vcpu;
-        let nq_drop = lowered.nq - violating[top_nq].nq;
-        if vcpu_drop <= nq_drop {
-            lowered.vcpu = violating[top_vcpu].vcpu;
+        if lowered.vcpu - vcpu <= lowered.nq - nq {
+            lowered.vcpu = vcpu;
             taken[top_vcpu] = true;
         } else {
-            lowered.nq = violating[top_nq].nq;
+            lowered.nq = nq;
             taken[top_nq] = true;
         }
     }

@@ -66,52 +66,55 @@ pub fn plan(seen: &Seen<'_>, terms: &Terms<'_>, reasons: &mut Vec<Reason>) -> Ve
     if terms.pin && seen.roster.latency_critical_count() > 1 {
         reasons.push(no_pins("several latency-critical guests share the cores"));
     }
-    let mut before = Before::default();
+    let mut counted = Counted {
+        vcpu: terms.groups.vcpu.len(),
+        nq: terms.groups.nq.len(),
+        workers: 0,
+    };
+    let (run, set) = if suspend {
+        (RunState::Suspended, CpuSet::EMPTY)
+    } else {
+        (RunState::Running, home_set)
+    };
     let members = seen.roster.members();
-    let mut plans = Vec::with_capacity(members.len());
     // Cloned in a run of its own: between the writes of the plans, each atomic increment would wait for those to drain.
     let ids: Vec<GuestId> = members
         .iter()
         .map(|member| member.view.id.clone())
         .collect();
-    for (member, guest) in members.iter().zip(ids) {
-        if member.class == Class::BestEffort {
-            // What changes is said of each guest; what stays, once.
-            match (suspend, member.view.frozen) {
-                (true, true) => stay_suspended += 1,
-                (true, false) => reasons.push(Reason::Suspend {
-                    guest: guest.clone(),
-                }),
-                (false, true) => reasons.push(Reason::Resume {
-                    guest: guest.clone(),
-                    cores,
-                }),
-                (false, false) => {}
-            }
-            let (run, set) = if suspend {
-                (RunState::Suspended, CpuSet::EMPTY)
-            } else {
-                (RunState::Running, home_set)
-            };
-            plans.push(GuestPlan {
-                guest,
-                class: member.class,
-                run,
-                vcpu_cpus: set,
-                vcpu_pins: Vec::new(),
-                vhost_cpus: set,
-                vhost_pins: Vec::new(),
-                emulator_cpus: set,
-                weight: CpuWeight::Untouched,
-                vcpus_active: None,
-                queues: None,
-            });
-        } else {
-            let plan = latency_critical(seen, terms, member, guest, before, reasons);
-            plans.push(plan);
-            before.workers += member.view.vhost.len();
+    let plans = members.iter().zip(ids).map(|(member, guest)| {
+        if member.class != Class::BestEffort {
+            let plan = latency_critical(seen, terms, member, guest, counted, reasons);
+            counted.workers += member.view.vhost.len();
+            return plan;
         }
-    }
+        // What changes is said of each guest; what stays, once.
+        match (suspend, member.view.frozen) {
+            (true, true) => stay_suspended += 1,
+            (true, false) => reasons.push(Reason::Suspend {
+                guest: guest.clone(),
+            }),
+            (false, true) => reasons.push(Reason::Resume {
+                guest: guest.clone(),
+                cores,
+            }),
+            (false, false) => {}
+        }
+        GuestPlan {
+            guest,
+            class: member.class,
+            run,
+            vcpu_cpus: set,
+            vcpu_pins: Vec::new(),
+            vhost_cpus: set,
+            vhost_pins: Vec::new(),
+            emulator_cpus: set,
+            weight: CpuWeight::Untouched,
+            vcpus_active: None,
+            queues: None,
+        }
+    });
+    let plans = plans.collect();
     if stay_suspended > 0 {
         reasons.push(Reason::StaySuspended {
             guests: stay_suspended,
@@ -120,9 +123,14 @@ pub fn plan(seen: &Seen<'_>, terms: &Terms<'_>, reasons: &mut Vec<Reason>) -> Ve
     plans
 }
 
-/// What came before a latency-critical guest, in order of id.
-#[derive(Clone, Copy, Default)]
-struct Before {
+/// What is counted once for all latency-critical guests.
+#[derive(Clone, Copy)]
+struct Counted {
+    /// CPUs of the vCPU group.
+    vcpu: u32,
+    /// CPUs of the network queue group.
+    nq: u32,
+    /// vhost workers of the guests before this one, in order of id.
     workers: usize,
 }
 
@@ -132,7 +140,7 @@ fn latency_critical(
     terms: &Terms<'_>,
     member: &Member<'_>,
     guest: GuestId,
-    before: Before,
+    counted: Counted,
     reasons: &mut Vec<Reason>,
 ) -> GuestPlan {
     let view = member.view;
@@ -160,7 +168,7 @@ fn latency_critical(
         });
     });
     let agent = agent.ok();
-    let has_queues = !terms.groups.nq.is_empty();
+    let has_queues = counted.nq > 0;
     let (vhost_cpus, vhost_order) = if has_queues {
         (terms.groups.nq, &terms.assignment.nq)
     } else {
@@ -170,7 +178,7 @@ fn latency_critical(
         let most = vcpus_usable(view, agent);
         (most > 0).then(|| {
             if terms.confine {
-                terms.groups.vcpu.len().clamp(1, most)
+                counted.vcpu.clamp(1, most)
             } else {
                 most
             }
@@ -180,7 +188,7 @@ fn latency_critical(
         .filter(|agent| has_queues && agent.queues_max > 0)
         .map(|agent| {
             let wish = match terms.queues {
-                Queues::PerCore => terms.groups.nq.len(),
+                Queues::PerCore => counted.nq,
                 Queues::Fixed(QueueCount::One) => 1,
                 Queues::Fixed(QueueCount::Max) => agent.queues_max,
             };
@@ -191,7 +199,7 @@ fn latency_critical(
     if terms.pin && current {
         vcpu_pins = pin_vcpus(seen, view, agent, &terms.assignment.vcpu, reasons);
         if has_queues {
-            vhost_pins = pin_workers(view, vhost_order, before.workers);
+            vhost_pins = pin_workers(view, vhost_order, counted.workers);
         }
     }
     GuestPlan {

@@ -112,12 +112,12 @@ fn queues_of_device(view: &NicView, facts: Option<&NicFacts>) -> u32 {
 fn xps(online: &CpuSet, order: &[CpuId], in_use: usize, most: usize) -> Vec<CpuSet> {
     let mut sets = vec![CpuSet::EMPTY; most];
     let mut own = CpuSet::EMPTY;
-    for (at, &cpu) in order.iter().enumerate() {
-        sets[at % in_use.min(most)].insert(cpu);
+    for (&cpu, queue) in order.iter().zip((0..in_use.min(most)).cycle()) {
+        sets[queue].insert(cpu);
         own.insert(cpu);
     }
-    for (at, cpu) in online.difference(&own).iter().enumerate() {
-        sets[at % in_use].insert(cpu);
+    for (cpu, queue) in online.difference(&own).iter().zip((0..in_use).cycle()) {
+        sets[queue].insert(cpu);
     }
     sets
 }

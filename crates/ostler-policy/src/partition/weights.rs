@@ -24,10 +24,14 @@ pub fn give(seen: &Seen<'_>, guests: &mut [GuestPlan], reasons: &mut Vec<Reason>
     if !intent.policy.weighs() || seen.roster.latency_critical_count() == 0 {
         return;
     }
-    let critical = guests
-        .iter()
-        .filter(|plan| plan.class == Class::LatencyCritical)
-        .fold(CpuSet::EMPTY, |all, plan| all.union(&everywhere(plan)));
+    let mut critical = CpuSet::EMPTY;
+    for plan in guests.iter() {
+        if plan.class == Class::LatencyCritical {
+            for set in sets(plan) {
+                critical.unite(set);
+            }
+        }
+    }
     let weight = match (intent.best_effort, lacking(seen)) {
         (SharedCores::Equal, _) => Err("the configuration has them compete as equals"),
         (_, true) => Err("this host's cgroups have no CPU weights"),
@@ -41,10 +45,11 @@ pub fn give(seen: &Seen<'_>, guests: &mut [GuestPlan], reasons: &mut Vec<Reason>
         }
         let mut given = weight.map(|_| CpuWeight::AsFound);
         if plan.run == RunState::Running {
-            let meeting = everywhere(plan).intersection(&critical);
-            if !meeting.is_empty() {
-                shared = shared.union(&meeting);
-                given = weight;
+            for set in sets(plan) {
+                if !set.is_disjoint(&critical) {
+                    shared.unite(&set.intersection(&critical));
+                    given = weight;
+                }
             }
         }
         plan.weight = given.unwrap_or_default();
@@ -98,11 +103,9 @@ pub fn leftovers(seen: &Seen<'_>, reasons: &mut Vec<Reason>) -> bool {
     false
 }
 
-/// Every CPU that any thread of a guest may run on.
-fn everywhere(plan: &GuestPlan) -> CpuSet {
-    plan.vcpu_cpus
-        .union(&plan.vhost_cpus)
-        .union(&plan.emulator_cpus)
+/// Where each kind of a guest's threads may run.
+fn sets(plan: &GuestPlan) -> [&CpuSet; 3] {
+    [&plan.vcpu_cpus, &plan.vhost_cpus, &plan.emulator_cpus]
 }
 
 /// Whether any two of the host's CPUs are one core's.

@@ -483,7 +483,7 @@ fn what_the_loop_records_replays_with_the_real_policies() {
     };
     let fake = Fake(Rc::clone(&world), Rc::new(facts));
     let rule = |name: &str, class, slo| GuestRule {
-        matches: GuestMatch::Name(name.to_owned()),
+        matches: GuestMatch::Name(name.into()),
         class,
         slo,
     };
