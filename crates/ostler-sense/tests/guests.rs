@@ -81,6 +81,36 @@ fn guests_and_vcpus_come_and_go() {
     assert_eq!(named(&snapshot, "beta").unwrap().pid.0, again.pid);
 }
 
+/// Somebody still puts it together, and gives up on it if we put our hand to it meanwhile.
+#[test]
+fn a_guest_that_was_never_made_to_run_is_none_yet() {
+    for status in ["prelaunch", "inmigrate"] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut sensor = sensor(&folder, false);
+        let socket = folder.path().join("a.qmp");
+        let mut new =
+            FakeGuest::start_with(&socket, "new", "normal", 1, &[("FAKE_STATUS", status)]);
+        let mut other = FakeGuest::start(&folder.path().join("b.qmp"), "other", "normal", 1);
+        // Several rounds with both.
+        for vcpus in 1..4 {
+            until(&mut sensor, "the other", |s| {
+                assert!(named(s, "new").is_none(), "{status}");
+                named(s, "other").is_some_and(|g| g.vcpus.len() == vcpus)
+            });
+            other.plug();
+        }
+        new.set_status("paused");
+        until(&mut sensor, "the guest", |s| named(s, "new").is_some());
+        // Reset while it is paused, it is as before it ran; but there is nobody who makes it any more.
+        new.set_status("prelaunch");
+        new.plug();
+        let seen = until(&mut sensor, "a vCPU plugged in", |s| {
+            named(s, "new").expect("it stays").vcpus.len() == 2
+        });
+        assert_eq!(named(&seen, "new").unwrap().vsock_cid, Some(77));
+    }
+}
+
 #[test]
 fn two_guests_of_one_name_have_two_ids() {
     let folder = tempfile::tempdir().unwrap();

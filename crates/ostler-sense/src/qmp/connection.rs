@@ -54,6 +54,8 @@ pub(super) struct Connection {
     /// No round begins before.
     next_round: Nanos,
     descriptors: u64,
+    /// There is no guest to tell of yet, by what was said last: everything is asked each time.
+    waits: bool,
 }
 
 /// The next point on a grid of [`GRID`], so that one wake-up serves all guests that are due at about the same time.
@@ -89,6 +91,7 @@ impl Connection {
             next_full: now,
             next_round: now,
             descriptors: process.descriptors(),
+            waits: true,
             process,
         })
     }
@@ -100,7 +103,7 @@ impl Connection {
         }
         if self.session.is_idle() {
             let descriptors = self.process.descriptors();
-            let full = now >= self.next_full || descriptors != self.descriptors;
+            let full = now >= self.next_full || descriptors != self.descriptors || self.waits;
             self.descriptors = descriptors;
             self.session.ask(if full {
                 self.next_full = now.saturating_add(timing.full);
@@ -197,18 +200,29 @@ impl Connection {
                 .is_some_and(|vcpus| *vcpus == known.vcpus)
     }
 
-    fn is_of(&self, report: &Report) -> bool {
+    /// Whether the report is of the process at the other end.
+    pub(super) fn is_of(&self, report: &Report) -> bool {
         (report.pid, report.started) == (self.process.pid, self.process.started)
     }
 
     /// What is known after a round: the answers, checked against the process, over what was known before. `None` when
     /// they are no use.
+    ///
+    /// Nor is there a guest before it was first made to run. Until then somebody is putting it together: libvirt and others
+    /// start QEMU with `-S`, place its threads one by one, set its weight, and give up on a guest of which any of that fails,
+    /// as it does where someone else moved, froze or idled it meanwhile. Nothing is lost by waiting: what doesn't run needs no
+    /// cores, and an event tells when it does. A guest that was told of stays, whatever it is in.
     pub(super) fn report(
-        &self,
+        &mut self,
         path: &Path,
         before: Option<&Report>,
         answers: Answers,
     ) -> Option<Report> {
+        let before = before.filter(|before| self.is_of(before));
+        self.waits = before.is_none();
+        if self.waits && answers.started == Some(false) {
+            return None;
+        }
         let threads = self.process.threads();
         if threads.is_empty() {
             return None;
@@ -224,12 +238,13 @@ impl Connection {
                 "a guest named threads that are not its own; they are left out"
             );
         }
-        if let (Some(before), false) = (before.filter(|b| self.is_of(b)), answers.full) {
+        if let (Some(before), false) = (before, answers.full) {
             return Some(Report {
                 vcpus,
                 ..before.clone()
             });
         }
+        self.waits = false;
         let descriptors = self.process.tap_descriptors();
         Some(Report {
             source: GuestSource::Qmp,

@@ -42,6 +42,12 @@ fn text(value: &Value) -> Option<String> {
     (!text.is_empty()).then(|| text.chars().take(TEXT_MAX).collect())
 }
 
+/// `query-status`: whether the guest has ever been made to run. `prelaunch` is also what a paused guest is in that was reset.
+pub(super) fn started(value: &Value) -> Option<bool> {
+    let status = value["status"].as_str()?;
+    Some(!matches!(status, "preconfig" | "prelaunch" | "inmigrate"))
+}
+
 /// `query-name`.
 pub(super) fn name(value: &Value) -> Option<String> {
     text(&value["name"])
@@ -190,6 +196,10 @@ mod tests {
         let odd = json!([{"cpu-index": 1}, 7, {"cpu-index": -1, "thread-id": 5}, {"cpu-index": 0, "thread-id": 9}]);
         assert_eq!(vcpus(&odd), Some(vec![(0, Tid(9))]));
         assert_eq!(uuid(&json!({"UUID": "not one"})), None);
+        assert_eq!(started(&json!([])), None);
+        assert_eq!(started(&json!({"status": 7})), None);
+        assert_eq!(started(&json!({"status": "prelaunch"})), Some(false));
+        assert_eq!(started(&json!({"status": "paused"})), Some(true));
         assert_eq!(
             uuid(&json!({"UUID": "00000000-0000-0000-0000-000000000000"})),
             None

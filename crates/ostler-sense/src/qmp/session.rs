@@ -47,6 +47,8 @@ pub(crate) enum Depth {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answers {
     pub(crate) full: bool,
+    /// Whether the guest has ever been made to run.
+    pub(crate) started: Option<bool>,
     pub(crate) name: Option<String>,
     pub(crate) uuid: Option<String>,
     pub(crate) vcpus: Option<Vec<(u32, Tid)>>,
@@ -57,6 +59,7 @@ pub(crate) struct Answers {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Query {
     Capabilities,
+    Status,
     Name,
     Uuid,
     Vcpus,
@@ -69,6 +72,7 @@ impl Query {
     fn request(&self, id: u64) -> Value {
         let (command, arguments) = match self {
             Query::Capabilities => ("qmp_capabilities", None),
+            Query::Status => ("query-status", None),
             Query::Name => ("query-name", None),
             Query::Uuid => ("query-uuid", None),
             Query::Vcpus => ("query-cpus-fast", None),
@@ -121,7 +125,8 @@ impl Session {
             ..Answers::default()
         };
         if depth == Depth::Full {
-            self.plan.extend([Query::Name, Query::Uuid]);
+            // First: what is asked after a guest was made to run is true of one that was put together.
+            self.plan.extend([Query::Status, Query::Name, Query::Uuid]);
         }
         self.plan.push_back(Query::Vcpus);
         if depth == Depth::Full {
@@ -235,6 +240,7 @@ impl Session {
     fn answer(&mut self, query: &Query, answer: &Value) {
         match query {
             Query::Capabilities => {}
+            Query::Status => self.draft.started = reply::started(answer),
             Query::Name => self.draft.name = reply::name(answer),
             Query::Uuid => self.draft.uuid = reply::uuid(answer),
             Query::Vcpus => self.draft.vcpus = reply::vcpus(answer),

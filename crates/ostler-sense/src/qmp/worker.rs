@@ -9,7 +9,8 @@
 //!   Only when one that isn't frozen was silent for [`Timing::silence`] is the connection given up and made anew;
 //! - what is not QMP, or more than four megabytes a second, ends the connection, and the next attempt comes after a
 //!   pause that doubles up to [`RETRY_MAX`];
-//! - a guest stays known for as long as its process lives, whatever its monitor does.
+//! - a guest is told of once it was made to run (see [`Connection::report`]), and stays known for as long as its process
+//!   lives, whatever its monitor does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -359,8 +360,11 @@ impl Worker {
                 }
                 before => {
                     let before = before.map(|(report, _)| &**report);
+                    let stale = before.is_some_and(|before| !connection.is_of(before));
                     if let Some(report) = connection.report(&path, before, answers) {
                         reports.insert(path.clone(), (Arc::new(report), now));
+                    } else if stale {
+                        reports.remove(&path);
                     }
                 }
             }

@@ -80,6 +80,11 @@ impl FakeGuest {
         self.stdin.write_all(b"plug\n").unwrap();
     }
 
+    /// What `query-status` says from now on, `running` at first. No event tells of it.
+    pub fn set_status(&mut self, status: &str) {
+        writeln!(self.stdin, "status {status}").unwrap();
+    }
+
     /// Starts another thread that is no vCPU.
     pub fn start_worker(&mut self) {
         self.stdin.write_all(b"worker\n").unwrap();
@@ -110,6 +115,8 @@ pub fn run_as_guest() {
     };
     let behaviour = std::env::var("FAKE_BEHAVIOUR").unwrap();
     let vcpus: u32 = std::env::var("FAKE_VCPUS").unwrap().parse().unwrap();
+    let status = std::env::var("FAKE_STATUS").unwrap_or_else(|_| "running".to_owned());
+    let status = Arc::new(Mutex::new(status));
     let tids = Arc::new(Mutex::new(Vec::new()));
     for _ in 0..vcpus {
         add_vcpu(&tids);
@@ -118,7 +125,7 @@ pub fn run_as_guest() {
     let _taps = std::env::var("FAKE_TAP_QUEUES").map(|n| open_taps(n.parse().unwrap()));
     let listener = UnixListener::bind(&socket).unwrap();
     println!("FAKE-GUEST-READY");
-    let shared = Arc::clone(&tids);
+    let shared = (Arc::clone(&tids), Arc::clone(&status));
     thread::spawn(move || {
         if behaviour == "no-accept" {
             // Kept, so that the socket goes on listening.
@@ -127,7 +134,7 @@ pub fn run_as_guest() {
         }
         for stream in listener.incoming() {
             // A client that goes away is no failure of the guest.
-            let _ = serve(&stream.unwrap(), &behaviour, &shared);
+            let _ = serve(&stream.unwrap(), &behaviour, &shared.0, &shared.1);
         }
     });
     for line in std::io::stdin().lock().lines() {
@@ -137,7 +144,10 @@ pub fn run_as_guest() {
                 let name = format!("vhost-{}", std::process::id());
                 sleeper(name);
             }
-            other => panic!("{other}?"),
+            other => match other.strip_prefix("status ") {
+                Some(new) => new.clone_into(&mut status.lock().unwrap()),
+                None => panic!("{other}?"),
+            },
         }
     }
     std::process::exit(0);
@@ -196,7 +206,12 @@ fn add_vcpu(tids: &Mutex<Vec<i32>>) {
     tids.push(sleeper(name));
 }
 
-fn serve(mut stream: &UnixStream, behaviour: &str, tids: &Mutex<Vec<i32>>) -> std::io::Result<()> {
+fn serve(
+    mut stream: &UnixStream,
+    behaviour: &str,
+    tids: &Mutex<Vec<i32>>,
+    status: &Mutex<String>,
+) -> std::io::Result<()> {
     match behaviour {
         "mute" => {
             let _ = stream.read(&mut [0]);
@@ -227,7 +242,8 @@ fn serve(mut stream: &UnixStream, behaviour: &str, tids: &Mutex<Vec<i32>>) -> st
                 stream.write_all(b"{\"event\": \"RESET\", \"timestamp\": {}}\r\n")?;
             }
         }
-        let reply = json!({"return": answer(&request, tids), "id": request["id"]}).to_string();
+        let answer = answer(&request, tids, status);
+        let reply = json!({"return": answer, "id": request["id"]}).to_string();
         if behaviour == "drip" {
             for byte in reply.as_bytes() {
                 stream.write_all(&[*byte])?;
@@ -241,9 +257,10 @@ fn serve(mut stream: &UnixStream, behaviour: &str, tids: &Mutex<Vec<i32>>) -> st
     Ok(())
 }
 
-fn answer(request: &Value, tids: &Mutex<Vec<i32>>) -> Value {
+fn answer(request: &Value, tids: &Mutex<Vec<i32>>, status: &Mutex<String>) -> Value {
     let name = std::env::var("FAKE_NAME").unwrap();
     match request["execute"].as_str().unwrap() {
+        "query-status" => json!({ "status": *status.lock().unwrap(), "running": true }),
         "query-name" => json!({ "name": name }),
         "query-uuid" => json!({"UUID": "00000000-0000-0000-0000-000000000000"}),
         "query-cpus-fast" => {
