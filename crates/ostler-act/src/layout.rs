@@ -19,7 +19,7 @@ use ostler_model::{GuestView, Pid};
 
 use crate::target::{join, parent, strip_children};
 use crate::text::{parse_cgroup, sanitised};
-use crate::{Host, Root};
+use crate::{Host, Root, Target, Value};
 
 /// The cgroup under which guests are put that shared one.
 pub(crate) const HOME: &str = "/ostler";
@@ -69,9 +69,9 @@ pub enum Placement {
     Children,
     /// By libvirt's threaded cgroups in the domain.
     Libvirt {
-        /// Cgroups of emulator and io threads.
+        /// Cgroups of emulator and io threads, with threads in them.
         emulator: Vec<String>,
-        /// Cgroups of vCPUs, by index.
+        /// Cgroups of vCPUs with their threads in them, by index.
         vcpus: BTreeMap<u32, String>,
     },
     /// By each thread's own affinity.
@@ -121,7 +121,7 @@ pub fn survey(host: &dyn Host, guest: &GuestView, came_from: Option<String>) -> 
         };
     }
     let (domain, children) = climb(host, &path);
-    if let Some(libvirt) = libvirt(&domain, &children) {
+    if let Some(libvirt) = libvirt(host, guest, &domain, &children) {
         return Layout {
             weighed: Some(whole(host, &domain)),
             domain: Some(domain),
@@ -177,23 +177,42 @@ fn whole(host: &dyn Host, domain: &str) -> String {
     scope.filter(|up| alone(up)).unwrap_or(domain).to_owned()
 }
 
-/// libvirt's children, told by their names: `emulator`, `vcpuN`, `iothreadN`.
-fn libvirt(domain: &str, children: &[String]) -> Option<Placement> {
-    let number = |name: &str, prefix: &str| name.strip_prefix(prefix)?.parse::<u32>().ok();
-    let vcpus: BTreeMap<u32, String> = children
-        .iter()
-        .filter_map(|name| Some((number(name, "vcpu")?, join(domain, name))))
-        .collect();
-    let emulator: Vec<String> = children
-        .iter()
-        .filter(|name| *name == "emulator" || number(name, "iothread").is_some())
-        .map(|name| join(domain, name))
-        .collect();
+/// libvirt's children, told by their names: `emulator`, `vcpuN`, `iothreadN`. libvirt makes one, sets what the domain's
+/// description says of it, and only then puts the thread there: one that doesn't hold its thread yet is still on its way, and
+/// what we set in it would be overwritten and look like someone else's wish.
+fn libvirt(
+    host: &dyn Host,
+    guest: &GuestView,
+    domain: &str,
+    children: &[String],
+) -> Option<Placement> {
     // While a domain starts there is no more than `emulator` yet; it is libvirt's already, and must be left where it is.
-    children
+    children.iter().find(|name| *name == "emulator")?;
+    let has = |name: &String| children.contains(name);
+    let vcpus = guest.vcpus.iter().filter_map(|vcpu| {
+        let name = Some(format!("vcpu{}", vcpu.index)).filter(has)?;
+        let path = join(domain, &name);
+        let (pid, tid) = (guest.pid, vcpu.tid);
+        let at = Target::Thread { pid, tid }.read(host).ok()?;
+        (at == Value::Cgroup(path.clone())).then_some((vcpu.index, path))
+    });
+    let is_iothread = |name: &str| {
+        let number = name.strip_prefix("iothread");
+        number.is_some_and(|number| number.parse::<u32>().is_ok())
+    };
+    let holds_any = |path: &String| {
+        let threads = host.read(Root::Cgroup, &join(path, "cgroup.threads"));
+        threads.is_ok_and(|threads| !threads.trim().is_empty())
+    };
+    let emulator = children
         .iter()
-        .any(|name| name == "emulator")
-        .then_some(Placement::Libvirt { emulator, vcpus })
+        .filter(|name| *name == "emulator" || is_iothread(name))
+        .map(|name| join(domain, name))
+        .filter(holds_any);
+    Some(Placement::Libvirt {
+        emulator: emulator.collect(),
+        vcpus: vcpus.collect(),
+    })
 }
 
 /// Whether the process is alone in its cgroup, our own children apart.

@@ -114,6 +114,7 @@ impl Stage {
             .apply(&facts(), &self.snapshot(), &plan)
             .expect("a journal");
         assert_eq!(outcome.failures, [], "nothing is refused");
+        assert_eq!(outcome.foreign, [], "nobody gets in anybody's way");
     }
 
     fn runs_on(&self, tid: u32) -> String {
@@ -211,4 +212,36 @@ fn a_vcpu_that_is_plugged_in_gets_its_cores_when_libvirt_has_placed_it() {
         .remove(&format!("{DOMAIN}/vcpu2"));
     stage.period();
     stage.period();
+}
+
+/// libvirt makes a cgroup, gives it the CPUs of the domain's description, and then puts the thread there. One that is seen in
+/// between is not ours to set yet: libvirt would overwrite it, and we would take that for somebody's wish and leave it.
+#[test]
+fn a_cgroup_that_libvirt_is_still_making_is_left_alone() {
+    const PLUGGED_IO: u32 = 291;
+    let mut stage = Stage::complete();
+    stage.period();
+    stage.world.guests[0].vcpus.push(PLUGGED);
+    stage.world.guests[0].emulator.push(PLUGGED_IO);
+    let plugged = [(PLUGGED, "vcpu2", "0-1"), (PLUGGED_IO, "iothread2", "3-5")];
+    {
+        let state = &mut stage.kernel.lock().state;
+        thread(state, "emulator", &[PLUGGED, PLUGGED_IO]);
+        for (_, cgroup, _) in plugged {
+            thread(state, cgroup, &[]);
+        }
+    }
+    stage.period();
+    {
+        let state = &mut stage.kernel.lock().state;
+        for (tid, cgroup, _) in plugged {
+            let path = format!("{DOMAIN}/{cgroup}");
+            state.cgroups.get_mut(&path).unwrap().cpus = CpuSet::range(0, 5);
+            thread(state, cgroup, &[tid]);
+        }
+    }
+    stage.period();
+    for (tid, _, cpus) in plugged {
+        assert_eq!(stage.runs_on(tid), cpus, "thread {tid}");
+    }
 }
