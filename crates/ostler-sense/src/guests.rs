@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ostler_model::{
-    GuestId, GuestView, LatencyView, Nanos, Pid, TapView, Tid, VcpuView, VhostView,
+    GuestId, GuestSource, GuestView, LatencyView, Nanos, Pid, TapView, Tid, VcpuView, VhostView,
 };
 use rustix::event::epoll::{self, Event};
 
@@ -45,6 +45,8 @@ pub(crate) struct Guests {
 struct Guest {
     id: GuestId,
     report: Arc<Report>,
+    /// What libvirt tells of it, where another source does, too: only libvirt knows its labels.
+    labelled: Option<Arc<Report>>,
     confirmed: Nanos,
     process: Process,
     /// `/proc/PID/task`, whose link count is the number of threads.
@@ -96,8 +98,15 @@ impl Guests {
         }
         let mut told = BTreeSet::new();
         for (report, confirmed) in &self.reports {
-            // Two sockets of one process are one guest, and the first has it.
+            // Two sockets of one process are one guest, and the first has it. So are a socket and a domain of libvirt's: the
+            // socket tells of threads sooner, and at all while libvirt's daemon is being restarted.
             if !told.insert(report.pid) {
+                let guest = self.by_pid.get_mut(&report.pid);
+                if let Some(guest) = guest.filter(|guest| guest.report.started == report.started)
+                    && report.source == GuestSource::Libvirt
+                {
+                    guest.labelled = Some(Arc::clone(report));
+                }
                 continue;
             }
             match self.by_pid.get_mut(&report.pid) {
@@ -241,6 +250,7 @@ impl Guest {
             id: GuestId::from(""),
             tasks: KeptFile::open(&proc.join(format!("{}/task", report.pid))).ok(),
             report: Arc::clone(report),
+            labelled: None,
             confirmed,
             process,
             seen: Seen::default(),
@@ -416,7 +426,7 @@ impl Guest {
             id: self.id.clone(),
             name: report.name.clone(),
             uuid: report.uuid.clone(),
-            metadata: report.metadata.clone(),
+            metadata: self.labelled.as_ref().unwrap_or(&report).metadata.clone(),
             source: report.source,
             pid: report.pid,
             cgroup: self.cgroup.clone(),
@@ -452,24 +462,5 @@ fn assign_queues(workers: Vec<Tid>, queues: u32, vsock: bool) -> Vec<(Tid, Optio
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn queues(workers: u32, queues: u32, vsock: bool) -> Vec<Option<u32>> {
-        let workers = (100..100 + workers).map(Tid).collect();
-        let assigned = assign_queues(workers, queues, vsock);
-        assigned.into_iter().map(|(_, queue)| queue).collect()
-    }
-
-    #[test]
-    fn a_queue_is_claimed_only_when_the_numbers_add_up() {
-        assert_eq!(queues(2, 2, false), [Some(0), Some(1)]);
-        assert_eq!(queues(3, 2, true), [Some(0), Some(1), None]);
-        assert_eq!(queues(1, 0, true), [None]);
-        // A worker too many, or one too few: whose is whose can't be told.
-        assert_eq!(queues(3, 2, false), [None; 3]);
-        assert_eq!(queues(1, 2, false), [None; 1]);
-        assert_eq!(queues(2, 2, true), [None; 2]);
-        assert_eq!(queues(0, 0, false), []);
-    }
-}
+#[path = "guests_tests.rs"]
+mod tests;
