@@ -225,19 +225,19 @@ fn a_cgroup_that_libvirt_is_still_making_is_left_alone() {
     stage.world.guests[0].emulator.push(PLUGGED_IO);
     let plugged = [(PLUGGED, "vcpu2", "0-1"), (PLUGGED_IO, "iothread2", "3-5")];
     {
-        let state = &mut stage.kernel.lock().state;
-        thread(state, "emulator", &[PLUGGED, PLUGGED_IO]);
+        let mut kernel = stage.kernel.lock();
+        thread(&mut kernel.state, "emulator", &[PLUGGED, PLUGGED_IO]);
         for (_, cgroup, _) in plugged {
-            thread(state, cgroup, &[]);
+            thread(&mut kernel.state, cgroup, &[]);
         }
     }
     stage.period();
     {
-        let state = &mut stage.kernel.lock().state;
+        let mut kernel = stage.kernel.lock();
         for (tid, cgroup, _) in plugged {
             let path = format!("{DOMAIN}/{cgroup}");
-            state.cgroups.get_mut(&path).unwrap().cpus = CpuSet::range(0, 5);
-            thread(state, cgroup, &[tid]);
+            kernel.state.cgroups.get_mut(&path).unwrap().cpus = CpuSet::range(0, 5);
+            thread(&mut kernel.state, cgroup, &[tid]);
         }
     }
     stage.period();
