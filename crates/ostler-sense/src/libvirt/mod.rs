@@ -8,6 +8,7 @@
 //! libvirt's calls may block, so they are made on a thread of their own, as with QMP.
 
 mod domain;
+mod events;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -31,8 +32,8 @@ use domain::Domain;
 
 /// Where libvirt's QEMU driver keeps the process numbers of its guests.
 const RUN: &str = "/run/libvirt/qemu";
-/// How often libvirt is asked which domains run: twice a period of 100 ms, so that a new one is known in the next. The `virt` crate
-/// has no lifecycle events.
+/// How often libvirt is asked which domains run, when it tells of no event: twice a period of 100 ms, so that a new one is known
+/// in the next.
 const LOOK: Duration = Duration::from_millis(50);
 /// How often a domain's description is read again.
 const DESCRIBE: Nanos = Nanos::from_secs(30);
@@ -51,6 +52,8 @@ struct Shared {
 struct State {
     reports: BTreeMap<u32, (Arc<Report>, Nanos)>,
     nudged: BTreeSet<Pid>,
+    /// libvirt told of an event since the last look.
+    told: bool,
     stop: bool,
 }
 
@@ -75,6 +78,7 @@ impl LibvirtSource {
         uri: &str,
         confirm: Nanos,
     ) -> Result<LibvirtSource, SenseError> {
+        events::begin();
         let connection = connect(uri).map_err(|error| SenseError::Libvirt {
             uri: uri.to_owned(),
             why: format!(
@@ -83,6 +87,7 @@ impl LibvirtSource {
             ),
         })?;
         let shared = Arc::new(Shared::default());
+        events::follow(&connection, &shared);
         let mut worker = Worker {
             proc: proc.to_owned(),
             uri: uri.to_owned(),
@@ -149,6 +154,7 @@ impl Worker {
         loop {
             let (stop, nudged) = {
                 let mut state = self.shared.lock();
+                state.told = false;
                 (state.stop, std::mem::take(&mut state.nudged))
             };
             if stop {
@@ -156,7 +162,10 @@ impl Worker {
             }
             let looked = match &connection {
                 Some(connection) => self.look(connection, &nudged),
-                None => connect(&self.uri).map(|new| connection = Some(new)),
+                None => connect(&self.uri).map(|new| {
+                    events::follow(&new, &self.shared);
+                    connection = Some(new);
+                }),
             };
             let pause = match looked {
                 Ok(()) => LOOK,
@@ -176,7 +185,7 @@ impl Worker {
             if state.stop {
                 break;
             }
-            if state.nudged.is_empty() {
+            if state.nudged.is_empty() && !state.told {
                 let woken = self.shared.wake.wait_timeout(state, pause);
                 drop(woken.unwrap_or_else(PoisonError::into_inner));
             }
