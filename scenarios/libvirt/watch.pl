@@ -34,11 +34,11 @@ sub background {
 }
 
 sub until_true {
-    my ($what, $true, $seconds) = @_;
+    my ($what, $true, $seconds, $pause) = @_;
     my $deadline = time + ($seconds // 60);
     until ($true->()) {
         if (time > $deadline) { warn "not in time: $what\n"; return 0 }
-        sleep 0.001;
+        sleep($pause // 0.001);
     }
     return 1;
 }
@@ -152,7 +152,7 @@ sub period {
             return 1 if defined($seen = $is->($periods[$at]) ? $periods[$at] : undef);
         }
         return 0;
-    }, 30);
+    }, 30, 0.02);
     return $seen;
 }
 
@@ -228,10 +228,11 @@ my %watch = (
         }
     },
     vnic => sub {
+        put("$dir/vnic.xml", "<interface type='bridge'><source bridge='br0'/><model type='virtio'/><driver name='vhost'/></interface>");
         for (1 .. $times) {
             sleep 0.3 + rand 0.1;
             my $since = time;
-            run("$virsh attach-interface web bridge br0 --model virtio --driver vhost --live") or $lost{'vNIC: refused'}++;
+            run("$virsh attach-device web $dir/vnic.xml --live") or $lost{'vNIC: refused'}++, next;
             my $placed = period('vNIC', $since, sub { $_[0]{written} > 0 });
             note('vNIC: its worker placed', "device-added $since", $placed);
         }
@@ -285,10 +286,36 @@ my %watch = (
     },
 );
 
+# What was noticed how soon, of what has been watched since the last time.
+sub summary {
+    # libvirt's events, oldest first: when and what.
+    my @events;
+    for (split /\n/, text("$dir/events")) {
+        my ($y, $m, $d, $h, $min, $s, $ms, $event) = /^(\d+)-(\d+)-(\d+) (\d+):(\d+):(\d+)(\.\d+)\+0000: (.*)/ or next;
+        push @events, [timegm($s, $min, $h, $d, $m - 1, $y) + $ms, $event];
+    }
+    printf "%-28s %4s %8s %8s %8s   in ms, found by %s\n", 'what', 'n', 'least', 'median', 'most', $found_by;
+    for my $what (sort keys %delays) {
+        my @all;
+        for (@{$delays{$what}}) {
+            my ($when, $noticed) = @$_;
+            if (my ($like, $since) = $when =~ /^(\D+) ([\d.]+)$/) {
+                my ($event) = grep { $_->[0] >= $since - 0.001 && $_->[1] =~ /$like/ } @events;
+                if (!$event) { $lost{"$what: no event"}++; next }
+                $when = $event->[0];
+            }
+            push @all, 1000 * ($noticed - $when);
+        }
+        @all = sort { $a <=> $b } @all or next;
+        printf "%-28s %4d %8.0f %8.0f %8.0f\n", $what, scalar @all, $all[0], $all[@all / 2], $all[-1];
+    }
+    %delays = ();
+}
+
 mkdir $_ or -d or die "$_: $!" for $dir, $sockets;
 libvirtd();
 define('web', 0);
-my $events = background("$virsh event --all --timestamp --loop > $dir/events 2>&1");
+my $events = background("stdbuf -oL $virsh event --all --timestamp --loop > $dir/events 2>&1");
 for my $what (@what) {
     my $begun = $watch{$what} or die "$what is not known here\n";
     my @policy = $what eq 'held' ? ('best-effort', 'policy = "resource"', '0-1')
@@ -303,31 +330,10 @@ for my $what (@what) {
     $begun->();
     run("$virsh destroy web") unless $what =~ /start|plain|held/;
     end_steward();
+    summary();
 }
 kill 'INT', $events;
 waitpid $events, 0;
-
-# libvirt's events, oldest first: when and what.
-my @events;
-for (split /\n/, text("$dir/events")) {
-    my ($y, $m, $d, $h, $min, $s, $ms, $event) = /^(\d+)-(\d+)-(\d+) (\d+):(\d+):(\d+)(\.\d+)\+0000: (.*)/ or next;
-    push @events, [timegm($s, $min, $h, $d, $m - 1, $y) + $ms, $event];
-}
-printf "%-28s %4s %8s %8s %8s   in ms, found by %s\n", 'what', 'n', 'least', 'median', 'most', $found_by;
-for my $what (sort keys %delays) {
-    my @all;
-    for (@{$delays{$what}}) {
-        my ($when, $noticed) = @$_;
-        if (my ($like, $since) = $when =~ /^(\D+) ([\d.]+)$/) {
-            my ($event) = grep { $_->[0] >= $since - 0.001 && $_->[1] =~ /$like/ } @events;
-            if (!$event) { $lost{"$what: no event"}++; next }
-            $when = $event->[0];
-        }
-        push @all, 1000 * ($noticed - $when);
-    }
-    @all = sort { $a <=> $b } @all or next;
-    printf "%-28s %4d %8.0f %8.0f %8.0f\n", $what, scalar @all, $all[0], $all[@all / 2], $all[-1];
-}
 print "$_: $lost{$_}\n" for sort keys %lost;
 (my $log = text("$dir/ostler.log")) =~ s/\e\[[0-9;]*m//g;
 print grep { !/plan changes/ } map { "$_\n" } grep { /WARN|ERROR/ && !/closing a QMP/ } split /\n/, $log;
