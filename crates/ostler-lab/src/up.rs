@@ -45,6 +45,8 @@ pub struct State {
     pub run: PathBuf,
     /// The scenario's name.
     pub scenario: String,
+    /// Whether its guests are ready. One that isn't is still booting, or whoever booted it was killed.
+    pub ready: bool,
 }
 
 impl State {
@@ -63,6 +65,26 @@ impl State {
         State::read(lab).ok_or_else(|| {
             LabError::State("no lab is up; start one with `ostler lab up`".to_owned())
         })
+    }
+
+    /// The lab that is up, to be worked in.
+    fn require_ready(lab: &LabDir) -> Result<State> {
+        let state = State::require(lab)?;
+        if state.ready {
+            return Ok(state);
+        }
+        Err(LabError::State(format!(
+            "the lab ({}, process {}) is still booting, or its `ostler lab up` was killed; wait for that, or end the lab with \
+             `ostler lab down`",
+            state.scenario, state.pid
+        )))
+    }
+
+    /// Writes a process down as the lab that is up.
+    fn write(&self, lab: &LabDir) -> Result<()> {
+        let path = State::path(lab);
+        let text = serde_json::to_string_pretty(self).unwrap_or_default();
+        std::fs::write(&path, text).on("write", &path)
     }
 }
 
@@ -87,46 +109,37 @@ pub fn up(
 ) -> Result<State> {
     if let Some(state) = State::read(lab) {
         return Err(LabError::State(format!(
-            "a lab is up already ({}, process {}); enter it with `ostler lab shell` or end it with `ostler lab down`",
+            "a lab is up, or booting, already ({}, process {}); enter it with `ostler lab shell` or end it with `ostler lab down`",
             state.scenario, state.pid
         )));
     }
     let run = new_folder(lab, &program.scenario.name)?;
     let mut events = Vec::new();
+    // `None` if it has ended already, which whoever waits for it will tell.
+    let state = |pid, ready| {
+        Some(State {
+            pid,
+            started: start_time(pid)?,
+            run: run.clone(),
+            scenario: program.scenario.name.clone(),
+            ready,
+        })
+    };
     let boot = Boot {
         image,
         binaries,
         program,
         run: &run,
         time,
-        life: Life::Background,
+        life: Life::Background(&|pid| state(pid, false).map_or(Ok(()), |state| state.write(lab))),
     };
+    // Dropped, and so ended, unless all goes well: one that can't be found again must not stay.
     let vm = Vm::boot(boot, progress, &mut |stamped| events.push(stamped.clone()))?;
-    let written = (|| {
-        write_lines(&run.join("events.jsonl"), &events)?;
-        let started =
-            start_time(vm.pid()).ok_or_else(|| vm.failure("ended", "being left alone"))?;
-        let state = State {
-            pid: vm.pid(),
-            started,
-            run: run.clone(),
-            scenario: program.scenario.name.clone(),
-        };
-        let path = State::path(lab);
-        std::fs::write(
-            &path,
-            serde_json::to_string_pretty(&state).unwrap_or_default(),
-        )
-        .on("write", &path)?;
-        Ok(state)
-    })();
-    match written {
-        Ok(state) => Ok(state),
-        Err(error) => {
-            vm.end(); // one that can't be found again must not stay
-            Err(error)
-        }
-    }
+    write_lines(&run.join("events.jsonl"), &events)?;
+    let state = state(vm.pid(), true).ok_or_else(|| vm.failure("ended", "being left alone"))?;
+    state.write(lab)?;
+    vm.leave();
+    Ok(state)
 }
 
 /// Ends the lab that is up.
@@ -159,7 +172,7 @@ pub fn down(lab: &LabDir) -> Result<State> {
 
 /// An interactive shell in the lab that is up, until Ctrl-].
 pub fn shell(lab: &LabDir) -> Result<()> {
-    let state = State::require(lab)?;
+    let state = State::require_ready(lab)?;
     let mut to = connect(&state.run.join(files::SHELL))?;
     let mut from = to.try_clone().on("use", &state.run)?;
     eprintln!("lab: {}; Ctrl-] leaves", state.scenario);
@@ -196,7 +209,7 @@ pub fn shell(lab: &LabDir) -> Result<()> {
 
 /// Runs a script in the lab that is up; what it prints goes to `out`. Returns its exit status.
 pub fn exec(lab: &LabDir, script: &str, out: &mut dyn Write) -> Result<u8> {
-    let state = State::require(lab)?;
+    let state = State::require_ready(lab)?;
     let mut to = connect(&state.run.join(files::SHELL))?;
     to.write_all(typed(script).as_bytes())
         .on("write to the shell of", &state.run)?;
@@ -377,16 +390,15 @@ mod tests {
             started,
             run: "/r".into(),
             scenario: "s".into(),
+            ready: false,
         };
-        let put = |state: &State| {
-            std::fs::write(
-                State::path(&lab),
-                serde_json::to_string(state).expect("JSON"),
-            )
-            .expect("a state file");
-        };
+        let put = |state: &State| state.write(&lab).expect("a state file");
         put(&state(started));
         assert_eq!(State::read(&lab), Some(state(started)));
+        let told = exec(&lab, "true", &mut Vec::new())
+            .expect_err("it isn't ready")
+            .to_string();
+        assert!(told.contains("ostler lab down"), "{told}");
         put(&state(started + 1));
         assert_eq!(State::read(&lab), None, "another process has that pid now");
         assert!(

@@ -27,19 +27,21 @@ const SILENCE: Duration = UP_WITHIN;
 const ATTEMPTS: u32 = 2;
 
 /// Whether a host is ours for the length of a command, or stays up when we end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
+#[derive(Clone, Copy)]
+pub enum Life<'a> {
     /// Ends with us, whatever ends us.
     Bound,
-    /// Stays up until `ostler lab down`.
-    Background,
+    /// May stay up when we end, once it was left so ([`Vm::leave`]). What ends us at once before that leaves it, too: so its process is
+    /// told as soon as there is one, to be written down where `ostler lab down` finds it.
+    Background(&'a dyn Fn(u32) -> Result<()>),
 }
 
 /// A running emulated host.
 #[derive(Debug)]
 pub struct Vm {
     child: Child,
-    life: Life,
+    /// Whether it is to live on when this is dropped.
+    stays: bool,
     run: PathBuf,
     events: Tail,
     pending: VecDeque<Stamped>,
@@ -49,7 +51,7 @@ pub struct Vm {
 }
 
 /// What to boot.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Boot<'a> {
     /// The image.
     pub image: &'a Image,
@@ -62,7 +64,7 @@ pub struct Boot<'a> {
     /// Whose time it lives in.
     pub time: &'a Time,
     /// Whether it ends with us.
-    pub life: Life,
+    pub life: Life<'a>,
 }
 
 impl Vm {
@@ -159,20 +161,24 @@ impl Vm {
         command.stdin(Stdio::null()).stdout(output).stderr(errors);
         match boot.life {
             Life::Bound => child::bind_to_us(&mut command),
-            Life::Background => child::detach(&mut command),
+            Life::Background(_) => child::detach(&mut command),
         };
         let child = child::spawn(&mut command)?;
         let now = Instant::now();
-        Ok(Vm {
+        let vm = Vm {
             child,
-            life: boot.life,
+            stays: false,
             run: boot.run.to_owned(),
             events: Tail::new(events),
             pending: VecDeque::new(),
             started: now,
             heard: now,
             silence: SILENCE * boot.time.slowness(),
-        })
+        };
+        if let Life::Background(note) = boot.life {
+            note(vm.pid())?;
+        }
+        Ok(vm)
     }
 
     /// The next event; `None` if none came by the deadline. An error if the host ended, or if we were interrupted.
@@ -234,6 +240,11 @@ impl Vm {
         self.child.id()
     }
 
+    /// Leaves a host up that was begun to stay ([`Life::Background`]).
+    pub fn leave(mut self) {
+        self.stays = true;
+    }
+
     /// Waits for the host to power itself off, then ends it.
     pub fn finish(mut self, patience: Duration) {
         child::wait_timeout(&mut self.child, patience);
@@ -242,16 +253,9 @@ impl Vm {
 
 impl Drop for Vm {
     fn drop(&mut self) {
-        if self.life == Life::Bound || std::thread::panicking() {
+        if !self.stays {
             child::end(&mut self.child, Duration::from_secs(3));
         }
-    }
-}
-
-impl Vm {
-    /// Ends a host that would have stayed up.
-    pub fn end(mut self) {
-        self.life = Life::Bound;
     }
 }
 

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use ostler_lab::LabError;
 use ostler_lab::binaries::Binaries;
 use ostler_lab::events::{Event, Stamped};
-use ostler_lab::image::{Image, Manifest};
+use ostler_lab::image::{Image, LabDir, Manifest};
 use ostler_lab::machine::Time;
 use ostler_lab::program::Program;
 use ostler_lab::progress::Progress;
 use ostler_lab::scenario::Scenario;
+use ostler_lab::up::{self, State};
 use ostler_lab::vm::{Boot, Life, Vm};
 
 const SCENARIO: &str = "name = \"t\"\nsummary = \"\"\n[host]\ncores = 2\nmemory = \"1G\"\nunder_test = \"0\"\nclient = \"1\"\npnic_queues = 1\n\
@@ -95,6 +96,16 @@ impl World {
             events.push(stamped.clone());
         });
         (vm, events)
+    }
+
+    /// The same for a lab that is to stay up.
+    fn up(&self) -> (LabDir, Result<State, LabError>) {
+        let lab = LabDir::new(self.dir.path().join("lab"));
+        std::fs::create_dir(lab.path()).expect("the lab's folder");
+        let time = Time::Wall { plugin: None };
+        let (image, binaries, program) = (&self.image, &self.binaries, &self.program);
+        let state = up::up(&lab, image, binaries, program, &time, Progress::Silent);
+        (lab, state)
     }
 }
 
@@ -190,4 +201,57 @@ fn a_host_that_dies_later_is_noticed_after_its_last_words() {
         error.contains("exit status: 9") && error.contains("while running a cell"),
         "{error}"
     );
+}
+
+/// Each attempt's process, as the stand-in wrote it down.
+fn processes(run: &Path) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(run).expect("the run's folder");
+    let names = files.map(|file| file.expect("a file").file_name().into_string());
+    let pids = names.filter_map(|name| Some(name.ok()?.strip_prefix("process-")?.to_owned()));
+    pids.map(|pid| Path::new("/proc").join(pid)).collect()
+}
+
+#[test]
+fn a_lab_that_does_not_come_up_leaves_no_process() {
+    // Alive, but of no use: it would run for ever.
+    let qemu = "touch process-$$\n\
+                echo '{\"t_ms\":1,\"event\":\"problem\",\"what\":\"no disk\"}' >> events.raw.jsonl\n\
+                exec sleep 1000\n";
+    let Some(world) = World::new("a_lab_that_does_not_come_up_leaves_no_process", qemu) else {
+        return;
+    };
+    let (lab, state) = world.up();
+    let told = state.expect_err("it doesn't come up").to_string();
+    assert!(told.contains("no disk"), "{told}");
+    let runs = std::fs::read_dir(lab.path().join("runs")).expect("runs");
+    let run = runs.last().expect("a run").expect("its folder").path();
+    let processes = processes(&run);
+    assert_eq!(processes.len(), 2, "one for each attempt");
+    assert!(processes.iter().all(|process| !process.exists()));
+    assert_eq!(State::read(&lab), None);
+}
+
+#[test]
+fn a_lab_is_written_down_before_it_is_ready_and_ended_by_name() {
+    // What it finds written about itself, before it says that it is up.
+    let qemu = format!(
+        "until grep -q \"\\\"pid\\\": $$,\" ../../up.json; do :; done 2>/dev/null\n\
+         cp ../../up.json early.json\n{GOOD}exec sleep 1000\n"
+    );
+    let Some(world) = World::new(
+        "a_lab_is_written_down_before_it_is_ready_and_ended_by_name",
+        &qemu,
+    ) else {
+        return;
+    };
+    let (lab, state) = world.up();
+    let state = state.expect("it comes up");
+    let early = std::fs::read_to_string(state.run.join("early.json")).expect("written down");
+    let early: State = serde_json::from_str(&early).expect("a state");
+    assert!(state.ready && !early.ready);
+    assert_eq!((early.pid, early.started), (state.pid, state.started));
+    let process = PathBuf::from(format!("/proc/{}", state.pid));
+    assert!(process.exists(), "it stays up");
+    assert_eq!(up::down(&lab).expect("it is ended"), state);
+    assert_eq!(State::read(&lab), None);
 }
