@@ -10,12 +10,28 @@
 //!   behind. So idle time is skipped when all machines are idle, and then the nearest timer of all comes first.
 //! - **A doorbell** rung at `t` is delivered at `t + latency`. From the moment it is rung it counts like such a timer.
 //!
-//! With a quantum `Q`, a look at the clock every `Q / 2`, and blocks of code of at most `B`, no core is ever further ahead of
-//! another than `1.5 Q + B`. If the latency is no less, a doorbell is never rung for a time that its target has passed:
-//! delivery is exact, to the block of code in which the target then is ([`Fused::fits`]).
+//! ## Why a doorbell is never late
 //!
-//! Each machine has its own clock, since one that both read would have each see the other's jumps. What two machines read at
-//! once differs by no more than that bound.
+//! Be `Q` the quantum and `L` the latency. A core looks at the clock at the start of the first block of code at which half a quantum
+//! or more has passed since its last look, or at which something that it knows of is due. At a look it delivers what is due, and waits. Be `T` the
+//! time of a look, and `p` how far another machine's core has come when the wait ends: `p >= T - Q`. What that one rings from then on is due
+//! at `p + L` or later, and so at `T + Q / 2` or later if `L >= 1.5 Q`; what it rang before is known.
+//!
+//! - Whatever is due before `T + Q / 2` is known at `T`, so the next look is at the start of the first block at or after it.
+//! - The next look, at `T'`, may come long after `T + Q / 2`: by one block of code, whose every access may miss its caches and wait in a
+//!   memory device's queue. There is no useful bound for that. So what is due is looked for *again after the wait*: then `p >= T' - Q`, and all that is
+//!   due up to `T'` is known and delivered, before the core executes anything that comes after `T'`. It was due after the block before began, or that
+//!   block's start would have been the look.
+//!
+//! So a doorbell is heard at the end of the block of code in which its time falls, however much accesses cost ([`fits`] asks for a block of
+//! instructions beyond that, so that counted instructions alone never bring a core to a time for which another may still ring).
+//!
+//! ## How far apart machines are
+//!
+//! With instructions that all cost the same, no core is further ahead of another than `1.5 Q` and a block's instructions. With
+//! caches, a core also waits within a block, behind an access ([`crate::machine::Machine::hold`]): so it is `1.5 Q` and one access, or the
+//! instructions of one block, whichever takes longer. Each machine has its own clock, since one that both read would have each see the
+//! other's jumps. What two machines read at once differs by no more than that bound.
 //!
 //! Who sleeps here says up to where it waits for the others before it looks at them again; who comes that far looks for
 //! sleepers after it has shown itself. Both in one total order: either the sleeper sees the time, or the other the sleeper.
@@ -34,7 +50,7 @@ pub const CORES: usize = 64;
 /// Doorbells on their way to one core. Rung faster than that, they are delivered together.
 const BELLS: usize = 62;
 /// Instructions in a block of code at most (`TCG_MAX_INSNS`).
-const BLOCK: u64 = 512;
+pub const BLOCK: u64 = 512;
 /// What the block of memory begins with: that it is one, and its layout's version.
 const MAGIC: u64 = u64::from_le_bytes(*b"ostler\0\x01");
 /// No time.
@@ -163,7 +179,7 @@ impl Shown {
 pub struct Rings {
     /// Delivered.
     pub delivered: AtomicU64,
-    /// Of those, later than a block of code after their time.
+    /// Of those, later than in the block of code of their time.
     pub late: AtomicU64,
     /// The most that any was delivered after its time, ns.
     pub most_late_ns: AtomicI64,
@@ -187,8 +203,6 @@ pub struct Fused {
     me: usize,
     quantum_ns: i64,
     latency_ns: i64,
-    /// What is a block of code's longest, ns.
-    block_ns: i64,
     /// So many waits to come do without giving way.
     shy: AtomicU32,
     /// Of this machine's doorbells.
@@ -214,7 +228,6 @@ impl Fused {
         cores: usize,
         quantum_ns: i64,
         latency_ns: i64,
-        cost: Cost,
     ) -> Option<Fused> {
         let found = page
             .magic
@@ -242,7 +255,6 @@ impl Fused {
             me,
             quantum_ns,
             latency_ns,
-            block_ns: cost.ns(BLOCK),
             shy: AtomicU32::new(0),
             rings: Rings::default(),
         })
@@ -325,6 +337,11 @@ impl Fused {
                 .or_else(|| behind(before))
                 .or_else(|| behind(other.event()))
         })
+    }
+
+    /// Whether anything is due in this machine that the others wait for: a doorbell, or a timer that it has shown.
+    pub fn is_due(&self, time: i64) -> bool {
+        self.mine().event() <= time
     }
 
     /// How far the others have come, as far as they run: what comes from outside to a halted machine comes at this time.
@@ -428,9 +445,9 @@ impl Fused {
         (at != NEVER).then_some(at)
     }
 
-    /// Delivers what was rung for a core and is due at `time`, by `deliver`, which is told when the first was. Only one thread of
-    /// a machine may do so at a time.
-    pub fn deliver(&self, core: usize, time: i64, deliver: impl FnOnce(i64)) {
+    /// Delivers what was rung for a core and is due at `time`, by `deliver`, which is told when the first was. It is on time if it was due
+    /// within the last `block_ns`: before that, the core could have been interrupted. Only one thread of a machine may do so at a time.
+    pub fn deliver(&self, core: usize, time: i64, block_ns: i64, deliver: impl FnOnce(i64)) {
         let bell = &self.mine().bells[core];
         let first = bell.first_ns.load(Ordering::SeqCst);
         if first > time {
@@ -443,7 +460,7 @@ impl Fused {
                 self.rings.delivered.fetch_add(1, Ordering::Relaxed);
                 let late = time - at;
                 self.rings.most_late_ns.fetch_max(late, Ordering::Relaxed);
-                if late > self.block_ns {
+                if late > block_ns {
                     self.rings.late.fetch_add(1, Ordering::Relaxed);
                 }
             }

@@ -10,7 +10,7 @@ fn page() -> &'static Page {
 }
 
 fn join(page: &'static Page, me: usize) -> Option<Fused> {
-    Fused::join(page, me, 2, QUANTUM, 2000, COST)
+    Fused::join(page, me, 2, QUANTUM, 2000)
 }
 
 #[test]
@@ -23,7 +23,7 @@ fn each_place_is_taken_once() {
     let old = self::page();
     old.magic.store(7, Ordering::SeqCst);
     assert!(join(old, 0).is_none(), "another version's");
-    assert!(Fused::join(self::page(), 0, CORES + 1, QUANTUM, 2000, COST).is_none());
+    assert!(Fused::join(self::page(), 0, CORES + 1, QUANTUM, 2000).is_none());
 }
 
 #[test]
@@ -61,14 +61,14 @@ fn what_is_rung_holds_the_ringer_until_it_is_delivered() {
     assert_eq!(first.behind(3400), None);
     assert!(first.behind(3401).is_some());
     let mut delivered = Vec::new();
-    second.deliver(1, 2399, |at| delivered.push(at));
+    second.deliver(1, 2399, 512, |at| delivered.push(at));
     assert_eq!(delivered, [], "not yet");
-    second.deliver(1, 2400, |at| {
+    second.deliver(1, 2400, 512, |at| {
         assert!(first.behind(3401).is_some(), "not before its core is awake");
         delivered.push(at);
     });
     assert_eq!((delivered, second.bell(1)), (vec![2400], Some(2500)));
-    second.deliver(1, 9000, |_| {});
+    second.deliver(1, 9000, 512, |_| {});
     assert_eq!(second.bell(1), None);
     assert_eq!(second.rings.delivered.load(Ordering::SeqCst), 2);
     assert_eq!(second.rings.late.load(Ordering::SeqCst), 1);
@@ -87,7 +87,7 @@ fn too_many_rings_at_once_are_heard_as_one() {
         100 - BELLS as u64
     );
     let mut times = 0;
-    second.deliver(0, 9000, |at| {
+    second.deliver(0, 9000, 512, |at| {
         assert_eq!(at, 2000);
         times += 1;
     });

@@ -46,10 +46,14 @@ pub trait Emulator: Sync {
     /// Begins to count anew, as if so much had been counted already: the next look at the clock comes that much sooner. Asked by the
     /// core's own thread.
     fn restart_count(&self, core: usize, from: u64);
+    /// What a core has counted since it could last be interrupted, or at most: a block of code. Asked by the core's own thread.
+    fn uninterrupted(&self, core: usize) -> u64;
     /// Whether a core has anything to do: an interrupt, queued work, instructions.
     fn has_work(&self, core: usize) -> bool;
     /// Whether somebody wants a core to leave its guest's code.
     fn asked_to_leave(&self, core: usize) -> bool;
+    /// The same, but not if it is only to take an interrupt that its own thread has brought: that can wait as long as the core does.
+    fn called_away(&self, core: usize) -> bool;
     /// Whether waiting would be wrong: all other cores are stopped for this one, or it holds QEMU's big lock.
     fn must_not_wait(&self, core: usize) -> bool;
     /// Runs something under QEMU's big lock.
@@ -244,8 +248,8 @@ impl<E: Emulator> Machine<E> {
         }
     }
 
-    /// A core has counted half a quantum or more. Comes from its thread, between two blocks of the guest's code.
-    pub fn quantum(&self, core: usize) {
+    /// Shows how far a core has come. By its own thread. Returns the time.
+    fn come_to(&self, core: usize) -> i64 {
         let mut time = self.local(core);
         if self.lockstep.publish(core, time) == State::Absent {
             self.catch_up(core, self.lockstep.now());
@@ -253,23 +257,58 @@ impl<E: Emulator> Machine<E> {
             self.lockstep.publish(core, time);
         }
         self.let_go(core, time);
-        let mut timer = None;
+        time
+    }
+
+    /// A core of fused machines has counted half a quantum or more, and is in the middle of a block of code: it waits for the others as
+    /// it would at the block's end, and does nothing else. It keeps its count. Comes from its thread.
+    ///
+    /// What is due is seen to at the block's end, and others may wait for that: so it doesn't wait for them if anything is.
+    pub fn hold(&self, core: usize) {
         if !self.emulator.must_not_wait(core) {
-            timer = self.due_in();
-            if timer == Some(0) || self.bell_for(core).is_some_and(|at| at <= time) {
-                self.fire(core, time);
-                // What is still due is the main loop's.
-                timer = self.due_in().filter(|&ns| ns > 0);
-            } else {
-                // No timer is due at the machine's time, so none is at this core's, which isn't later.
-                self.fired_until.fetch_max(time, Ordering::SeqCst);
-            }
-            if let Some(fused) = &self.fused {
-                fused.timer(timer.map(|ns| time + ns));
-            }
-            if !self.wait_for_others(core, time) || !self.wait_for_peers(core, time) {
-                // It keeps its count: the next block of code brings it back here.
+            let time = self.come_to(core);
+            let due = || self.fused.as_ref().is_some_and(|fused| fused.is_due(time));
+            let _ = self.wait_for_others(core, time, &due) && self.wait_for_peers(core, time, &due);
+        }
+    }
+
+    /// A core has counted half a quantum or more. Comes from its thread, between two blocks of the guest's code.
+    pub fn quantum(&self, core: usize) {
+        let time = self.come_to(core);
+        let rung = || self.bell_for(core).is_some_and(|at| at <= time);
+        let mut timer = None;
+        if self.emulator.must_not_wait(core) {
+            if self.fused.is_some() {
+                // As below: other machines rely on its having waited before it goes on for long.
                 return;
+            }
+        } else {
+            loop {
+                timer = self.due_in();
+                if timer == Some(0) || rung() {
+                    self.fire(core, time);
+                    // What is still due is the main loop's.
+                    timer = self.due_in().filter(|&ns| ns > 0);
+                } else {
+                    // No timer is due at the machine's time, so none is at this core's, which isn't later.
+                    self.fired_until.fetch_max(time, Ordering::SeqCst);
+                }
+                if let Some(fused) = &self.fused {
+                    fused.timer(timer.map(|ns| time + ns));
+                }
+                let free = self.wait_for_others(core, time, &rung)
+                    && self.wait_for_peers(core, time, &rung);
+                // Whom it waited for may have rung for a time that it has come to: it may be any time ahead by one block of code
+                // whose accesses miss. They wait in turn until that is delivered. What is rung from now on is for later
+                // ([`crate::fused`]).
+                if rung() {
+                    continue;
+                }
+                if !free {
+                    // It keeps its count: the next block of code brings it back here.
+                    return;
+                }
+                break;
             }
         }
         let bell = self.bell_for(core).map(|at| at - time);
@@ -284,6 +323,14 @@ impl<E: Emulator> Machine<E> {
         own.head_start.store(head_start, Ordering::Relaxed);
         self.emulator.restart_count(core, head_start);
         self.show(core);
+    }
+
+    /// Has a core look at the clock at the start of its next block of code. By its own thread.
+    fn look_soon(&self, core: usize) {
+        let own = &self.own[core];
+        let counted = self.emulator.counted(core);
+        own.head_start.fetch_add(self.step, Ordering::Relaxed);
+        self.emulator.restart_count(core, counted + self.step);
     }
 
     fn show(&self, core: usize) {
@@ -317,8 +364,19 @@ impl<E: Emulator> Machine<E> {
         matches!(self.lockstep.seat(core).0, State::Idle | State::Kicked)
     }
 
-    /// Waits until no other machine is more than a quantum behind. Returns `false` if the core is wanted elsewhere before that.
-    fn wait_for_peers(&self, core: usize, time: i64) -> bool {
+    /// Whether a core that waits is wanted elsewhere. What it has yet to hear from another machine is exact only if it has waited for that one,
+    /// so among machines an interrupt of its own doesn't count: it is taken at the block's end anyway.
+    fn wanted(&self, core: usize) -> bool {
+        if self.fused.is_some() {
+            self.emulator.called_away(core)
+        } else {
+            self.emulator.asked_to_leave(core)
+        }
+    }
+
+    /// Waits until no other machine is more than a quantum behind. Returns `false` if the core is wanted elsewhere before that, or something
+    /// is `due`.
+    fn wait_for_peers(&self, core: usize, time: i64, due: &impl Fn() -> bool) -> bool {
         let Some(fused) = &self.fused else {
             return true;
         };
@@ -327,19 +385,21 @@ impl<E: Emulator> Machine<E> {
         }
         let waits_for = &self.own[core].waits_for;
         waits_for.store(PEERS, Ordering::SeqCst);
-        let free = fused.wait(time, || self.emulator.asked_to_leave(core));
+        let free = fused.wait(time, || due() || self.wanted(core));
         waits_for.store(NOBODY, Ordering::SeqCst);
         free
     }
 
     /// Waits until nobody is more than a quantum behind. Returns `false` if the core is wanted elsewhere before that: for an
-    /// interrupt, or because another one needs all cores to stop.
+    /// interrupt, or because another one needs all cores to stop; or if something is `due` that another machine has rung for. (Nobody tells a
+    /// sleeper of that but its nap's end: it takes a core that an access has brought far ahead of the others of its machine.)
     ///
     /// Who sleeps here is woken by the one core that it waits for, and only once that one has come far enough. It says whom it
     /// waits for before it looks at that core's time; the other stores its time before it looks who waits. Both are in one total
     /// order, so either the waiter sees the time or the other sees the waiter.
-    fn wait_for_others(&self, core: usize, time: i64) -> bool {
+    fn wait_for_others(&self, core: usize, time: i64, due: &impl Fn() -> bool) -> bool {
         let own = &self.own[core];
+        let leave = || self.wanted(core) || due();
         let held = |asks: bool| {
             self.lockstep
                 .holder(core, time, |other| !asks || self.emulator.has_work(other))
@@ -349,7 +409,7 @@ impl<E: Emulator> Machine<E> {
             if held(spin > SPINS / 4).is_none() {
                 return true;
             }
-            if self.emulator.asked_to_leave(core) {
+            if leave() {
                 own.left.fetch_add(1, Ordering::Relaxed);
                 return false;
             }
@@ -368,7 +428,7 @@ impl<E: Emulator> Machine<E> {
                 if held(true).is_none() {
                     return true;
                 }
-                if self.emulator.asked_to_leave(core) {
+                if leave() {
                     own.left.fetch_add(1, Ordering::Relaxed);
                     return false;
                 }
@@ -385,7 +445,7 @@ impl<E: Emulator> Machine<E> {
             own.sleeps.fetch_add(1, Ordering::Relaxed);
             let mut holder = None;
             own.gate.wait_while(NAP, || {
-                if self.emulator.asked_to_leave(core) {
+                if leave() {
                     return false;
                 }
                 // Announced, and then looked at again: until the one announced is the one that holds us.
@@ -401,7 +461,7 @@ impl<E: Emulator> Machine<E> {
             let Some(holder) = held(true) else {
                 break true;
             };
-            if self.emulator.asked_to_leave(core) {
+            if leave() {
                 own.left.fetch_add(1, Ordering::Relaxed);
                 break false;
             }
@@ -450,9 +510,12 @@ impl<E: Emulator> Machine<E> {
         self.emulator.run_timers();
         self.fired_until.fetch_max(now, Ordering::SeqCst);
         if let Some(fused) = &self.fused {
+            let block = core.map_or(0, |core| self.emulator.uninterrupted(core));
+            // A nanosecond more: times are rounded down.
+            let block_ns = self.unit.ns(block) + 1;
             for other in 0..self.lockstep.cores() {
                 if Some(other) == core || self.is_halted(other) {
-                    fused.deliver(other, time, |at| {
+                    fused.deliver(other, time, block_ns, |at| {
                         HAPPENS_AT.set(Some(at));
                         self.emulator.ring(other);
                         HAPPENS_AT.set(None);
@@ -490,6 +553,8 @@ impl<E: Emulator> Machine<E> {
         self.catch_up(core, start);
         if let Some(fused) = &self.fused {
             fused.started();
+            // Its next look was set before it halted; what has been rung since may be due sooner.
+            self.look_soon(core);
         }
         self.let_go(core, start);
     }

@@ -7,7 +7,6 @@ use super::*;
 const LATENCY: i64 = 2_000;
 /// With blocks of 50 instructions: 2000 are no less than one and a half of it and a block.
 const SMALL: i64 = 1_000;
-const COST: Cost = Cost::from_ps(1000);
 
 /// Two machines of so many cores each.
 fn pair(cores: usize) -> [Arc<Machine<Fake>>; 2] {
@@ -15,10 +14,10 @@ fn pair(cores: usize) -> [Arc<Machine<Fake>>; 2] {
     [0, 1].map(|me| {
         let options = Options {
             quantum_ns: SMALL,
-            cost: COST,
+            cost: Cost::from_ps(1000),
             ..Options::default()
         };
-        let fused = Fused::join(page, me, cores, SMALL, LATENCY, COST).expect("there is a place");
+        let fused = Fused::join(page, me, cores, SMALL, LATENCY).expect("there is a place");
         let machine = Machine::new(fake(cores), cores, options).among(fused);
         finish(machine, PATIENCE)
     })
@@ -128,6 +127,75 @@ fn a_doorbell_is_heard_by_a_running_core_in_the_block_of_its_time() {
     assert!(heard.len() > 700, "only {} were heard", heard.len());
     let rings = &pair[1].fused.as_ref().expect("it is fused").rings;
     assert_eq!(rings.late.load(Ordering::SeqCst), 0);
+}
+
+/// Numbers without a pattern (xorshift64), up to a bound.
+fn random(state: &mut u64, bound: u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state % bound
+}
+
+/// Accesses that take far longer than a quantum and the latency, one by one and together.
+fn dear(state: &mut u64) -> Vec<u64> {
+    let many = random(state, 12);
+    let all = 0..many;
+    all.map(|_| match random(state, 8) {
+        0 => random(state, 40_000),
+        _ => random(state, 400),
+    })
+    .collect()
+}
+
+#[test]
+fn a_doorbell_is_heard_in_the_block_of_its_time_however_much_accesses_cost() {
+    for seed in 1..=6_u64 {
+        let pair = pair(1);
+        run_both(&pair, |number, _| {
+            let mut state = seed * 77 + number as u64;
+            pair[number].execute(0, 5_000);
+            for round in 0..4000_u64 {
+                pair[number].access(0, &dear(&mut state));
+                pair[number].execute(0, 50 * random(&mut state, 9));
+                if round % 5 == 0 {
+                    pair[number].rung(1 - number);
+                }
+            }
+        });
+        for machine in &pair {
+            let rings = &machine.fused.as_ref().expect("it is fused").rings;
+            let delivered = rings.delivered.load(Ordering::SeqCst);
+            assert!(delivered > 500, "seed {seed}: only {delivered} were heard");
+            assert_eq!(
+                rings.late.load(Ordering::SeqCst),
+                0,
+                "seed {seed}: of {delivered}, the latest by {} ns",
+                rings.most_late_ns.load(Ordering::SeqCst)
+            );
+        }
+    }
+}
+
+#[test]
+fn a_core_whose_accesses_cost_much_waits_for_the_other_machine_behind_each() {
+    const ACCESS: u64 = 300;
+    let pair = pair(1);
+    let worst = AtomicI64::new(0);
+    run_both(&pair, |number, _| {
+        for round in 0..2000_usize {
+            // Blocks of up to 20 us.
+            pair[number].access(0, &vec![ACCESS; round * (3 + number) % 64]);
+            let mine = pair[number].local(0);
+            let (state, time) = pair[1 - number].lockstep.seat(0);
+            if state == State::Running {
+                worst.fetch_max(mine - time, Ordering::SeqCst);
+            }
+        }
+    });
+    let worst = worst.into_inner();
+    let bound = SMALL + SMALL / 2 + i64::try_from(ACCESS + BLOCK).expect("small");
+    assert!(worst <= bound, "a machine was {worst} ns ahead");
 }
 
 #[test]

@@ -20,10 +20,16 @@ const HUNG: Duration = Duration::from_mins(2);
 #[derive(Default)]
 struct FakeCore {
     counted: AtomicU64,
+    /// What it has counted in all, and what it had at the start of the block before this one, and of this.
+    all: AtomicU64,
+    before: AtomicU64,
+    begun: AtomicU64,
     halted: AtomicBool,
     /// Interrupts that it hasn't taken.
     pending: AtomicU32,
     leave: AtomicBool,
+    /// By another thread.
+    called: AtomicBool,
     bed: Gate,
     shown: Mutex<Vec<SoFar>>,
 }
@@ -41,6 +47,13 @@ struct Fake {
     machine: std::sync::OnceLock<std::sync::Weak<Machine<Fake>>>,
 }
 
+impl FakeCore {
+    fn count(&self, more: u64) {
+        self.counted.fetch_add(more, Ordering::Relaxed);
+        self.all.fetch_add(more, Ordering::Relaxed);
+    }
+}
+
 impl Fake {
     fn machine(&self) -> Arc<Machine<Fake>> {
         self.machine
@@ -53,6 +66,9 @@ impl Fake {
         let machine = self.machine();
         self.cores[core].pending.fetch_add(1, Ordering::SeqCst);
         machine.kicked(core);
+        if !matches!(role(), Role::Core(own) if own == core) {
+            self.cores[core].called.store(true, Ordering::SeqCst);
+        }
         self.cores[core].leave.store(true, Ordering::SeqCst);
         self.cores[core].bed.wake();
         machine.asked(core);
@@ -66,12 +82,19 @@ impl Emulator for Fake {
     fn restart_count(&self, core: usize, from: u64) {
         self.cores[core].counted.store(from, Ordering::Relaxed);
     }
+    fn uninterrupted(&self, core: usize) -> u64 {
+        let core = &self.cores[core];
+        core.begun.load(Ordering::Relaxed) - core.before.load(Ordering::Relaxed)
+    }
     fn has_work(&self, core: usize) -> bool {
         let core = &self.cores[core];
         !core.halted.load(Ordering::SeqCst) || core.pending.load(Ordering::SeqCst) > 0
     }
     fn asked_to_leave(&self, core: usize) -> bool {
         self.cores[core].leave.load(Ordering::SeqCst)
+    }
+    fn called_away(&self, core: usize) -> bool {
+        self.cores[core].called.load(Ordering::SeqCst)
     }
     fn must_not_wait(&self, _: usize) -> bool {
         false
@@ -161,13 +184,29 @@ impl Machine<Fake> {
     fn execute(&self, core: usize, instructions: u64) {
         let fake = &self.emulator.cores[core];
         for _ in 0..instructions / BLOCK {
-            fake.counted.fetch_add(BLOCK, Ordering::Relaxed);
+            fake.count(BLOCK);
+            let begun = fake.all.load(Ordering::Relaxed);
+            let before = fake.begun.swap(begun, Ordering::Relaxed);
+            fake.before.store(before, Ordering::Relaxed);
             if fake.counted.load(Ordering::Relaxed) >= self.options.step() {
                 self.quantum(core);
             }
             // As the translated code does at the start of each block.
             if fake.leave.swap(false, Ordering::SeqCst) {
+                fake.called.store(false, Ordering::SeqCst);
                 fake.pending.store(0, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// One core executes a block whose accesses take so long.
+    fn access(&self, core: usize, accesses: &[u64]) {
+        self.execute(core, BLOCK);
+        let fake = &self.emulator.cores[core];
+        for &access in accesses {
+            fake.count(access);
+            if fake.counted.load(Ordering::Relaxed) >= self.options.step() {
+                self.hold(core);
             }
         }
     }
@@ -184,6 +223,7 @@ impl Machine<Fake> {
         fake.halted.store(false, Ordering::SeqCst);
         fake.pending.store(0, Ordering::SeqCst);
         fake.leave.store(false, Ordering::SeqCst);
+        fake.called.store(false, Ordering::SeqCst);
         self.resume(core);
     }
 

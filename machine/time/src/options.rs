@@ -1,10 +1,10 @@
 //! The plugin's arguments: `-plugin file=...,quantum=10000,cost=1.0,timing=instructions,pmu=FILE,cure=on,clock=own,idle=skip,awake=on,stall=20`,
-//! and, for one of several machines that are fused, `page=FILE,machine=0,latency=2000`.
+//! for one of several machines that are fused, `page=FILE,machine=0,latency=2000`, and for what memory costs them `block=FILE,first=0`.
 
 use std::path::PathBuf;
 
 use crate::clock::Cost;
-use crate::fused::{MACHINES, fits};
+use crate::fused::{CORES, MACHINES, fits};
 use crate::refusal::Refusal;
 
 /// Whose clock the machine goes by.
@@ -45,23 +45,84 @@ pub struct Fusion {
     pub latency_ns: i64,
 }
 
-impl Fusion {
+/// What memory costs several machines, in one model of them all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The file whose first bytes all of them map ([`ostler_machine_memory::System::attach`]); all zeros before the first comes.
+    pub file: PathBuf,
+    /// The number that this machine's first core has in the topology of all.
+    pub first: usize,
+}
+
+/// The words that are about other machines, as they are read.
+#[derive(Default)]
+struct Others {
+    page: Option<PathBuf>,
+    machine: Option<usize>,
+    latency_ns: Option<i64>,
+    block: Option<PathBuf>,
+    first: Option<usize>,
+}
+
+impl Others {
+    /// Reads a word, if it is one of them.
+    fn read(
+        &mut self,
+        name: &str,
+        value: &str,
+        bad: impl Fn(&'static str) -> Refusal,
+    ) -> Result<bool, Refusal> {
+        let file = || (!value.is_empty()).then(|| PathBuf::from(value));
+        match name {
+            "page" => self.page = Some(file().ok_or_else(|| bad("page=FILE"))?),
+            "machine" => {
+                let number = value.parse().ok().filter(|&number| number < MACHINES);
+                self.machine = Some(number.ok_or_else(|| bad("machine=0 or machine=1"))?);
+            }
+            "latency" => {
+                let ns = value.parse().ok();
+                let ns = ns.filter(|ns| (100..=1_000_000).contains(ns));
+                self.latency_ns =
+                    Some(ns.ok_or_else(|| bad("latency=NS with 100 to 1000000 nanoseconds"))?);
+            }
+            "block" => self.block = Some(file().ok_or_else(|| bad("block=FILE"))?),
+            "first" => {
+                let number = value.parse().ok().filter(|&number| number < CORES);
+                self.first =
+                    Some(number.ok_or_else(|| bad("first=CORE with a core from 0 to 63"))?);
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
     /// Of three words that go together.
-    fn of(
-        page: Option<PathBuf>,
-        machine: Option<usize>,
-        latency_ns: Option<i64>,
-    ) -> Result<Option<Fusion>, Refusal> {
-        match (page, machine, latency_ns) {
+    fn fusion(&self) -> Result<Option<Fusion>, Refusal> {
+        match (&self.page, self.machine, self.latency_ns) {
             (None, None, None) => Ok(None),
             (Some(page), Some(machine), Some(latency_ns)) => Ok(Some(Fusion {
-                page,
+                page: page.clone(),
                 machine,
                 latency_ns,
             })),
             _ => Err(Refusal::Option {
                 word: "page=, machine=, latency=".to_owned(),
                 expected: "all three of them, or none",
+            }),
+        }
+    }
+
+    /// Of the two others.
+    fn block(&self) -> Result<Option<Block>, Refusal> {
+        match (&self.block, self.first) {
+            (None, None) => Ok(None),
+            (Some(file), Some(first)) => Ok(Some(Block {
+                file: file.clone(),
+                first,
+            })),
+            _ => Err(Refusal::Option {
+                word: "block=, first=".to_owned(),
+                expected: "both of them, or none",
             }),
         }
     }
@@ -93,6 +154,8 @@ pub struct Options {
     pub stall_s: u32,
     /// The other machines, if there are any.
     pub fusion: Option<Fusion>,
+    /// With those and [`Timing::Caches`]: where the model is.
+    pub block: Option<Block>,
 }
 
 impl Default for Options {
@@ -109,6 +172,7 @@ impl Default for Options {
             awake: true,
             stall_s: 20,
             fusion: None,
+            block: None,
         }
     }
 }
@@ -117,7 +181,7 @@ impl Options {
     /// Reads `name=value` words. What isn't said keeps its default.
     pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Options, Refusal> {
         let mut options = Options::default();
-        let (mut page, mut machine, mut latency_ns) = (None, None, None);
+        let mut others = Others::default();
         for word in words {
             let bad = |expected: &'static str| Refusal::Option {
                 word: word.to_owned(),
@@ -184,28 +248,16 @@ impl Options {
                         return Err(bad(expected));
                     }
                 }
-                "page" if !value.is_empty() => page = Some(PathBuf::from(value)),
-                "page" => return Err(bad("page=FILE")),
-                "machine" => {
-                    let number = value.parse().ok().filter(|&number| number < MACHINES);
-                    machine = Some(number.ok_or_else(|| bad("machine=0 or machine=1"))?);
-                }
-                "latency" => {
-                    let expected = "latency=NS with 100 to 1000000 nanoseconds";
-                    let ns = value
-                        .parse()
-                        .ok()
-                        .filter(|ns| (100..=1_000_000).contains(ns));
-                    latency_ns = Some(ns.ok_or_else(|| bad(expected))?);
-                }
+                _ if others.read(name, value, bad)? => {}
                 _ => {
                     return Err(bad(
-                        "quantum, cost, timing, topology, pmu, cure, clock, idle, awake, stall, page, machine or latency",
+                        "quantum, cost, timing, topology, pmu, cure, clock, idle, awake, stall, page, machine, latency, block or first",
                     ));
                 }
             }
         }
-        options.fusion = Fusion::of(page, machine, latency_ns)?;
+        options.fusion = others.fusion()?;
+        options.block = others.block()?;
         options.agree()?;
         Ok(options)
     }
@@ -217,6 +269,13 @@ impl Options {
             return Err(Refusal::Option {
                 word: if caches { "timing=caches" } else { "topology=" }.to_owned(),
                 expected: "both timing=caches and topology=FILE, or neither",
+            });
+        }
+        // Machines that see the same memory, each with a model of its own, would not know what the other's caches hold.
+        if self.block.is_some() != (caches && self.fusion.is_some()) {
+            return Err(Refusal::Option {
+                word: if caches { "timing=caches" } else { "block=" }.to_owned(),
+                expected: "timing=caches, page=FILE and block=FILE together, or without the others timing=caches for a machine alone",
             });
         }
         let Some(fusion) = &self.fusion else {
@@ -280,6 +339,7 @@ mod tests {
             awake: false,
             stall_s: 7,
             fusion: None,
+            block: None,
         };
         assert_eq!(said.expect("all of them"), expected);
         assert_eq!(expected.step(), 20_000);
@@ -307,6 +367,30 @@ mod tests {
     }
 
     #[test]
+    fn machines_that_share_memory_share_what_it_costs() {
+        let parse = |words: &str| Options::parse(words.split(' '));
+        let fused = "page=/page machine=1 latency=2000 quantum=990";
+        let caches = "timing=caches topology=/topology";
+        let block = "block=/block first=2";
+        let options = parse(&format!("{fused} {caches} {block}")).expect("all of it");
+        let expected = Block {
+            file: "/block".into(),
+            first: 2,
+        };
+        assert_eq!(options.block, Some(expected));
+        for words in [
+            format!("{fused} {caches}"),
+            format!("{fused} {block}"),
+            format!("{caches} {block}"),
+            format!("{fused} {caches} block=/block"),
+            format!("{fused} {caches} first=2"),
+        ] {
+            assert!(parse(&words).is_err(), "{words}");
+        }
+        assert!(parse(caches).is_ok() && parse(fused).is_ok());
+    }
+
+    #[test]
     fn nonsense_is_refused_and_named() {
         for word in [
             "quantum",
@@ -331,6 +415,8 @@ mod tests {
             "machine=2",
             "latency=99",
             "latency=1000001",
+            "block=",
+            "first=64",
             "speed=1",
         ] {
             let refusal = Options::parse([word])

@@ -85,6 +85,14 @@ pub enum Refusal {
         /// What is wrong, and what to do.
         problem: String,
     },
+    /// The model of what memory costs can't be shared with the other machines.
+    #[error("the block {block} of what memory costs is no good: {problem}")]
+    Block {
+        /// The file.
+        block: String,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
     /// The machine's topology makes no sense.
     #[error("the topology {file} is no good: {problem}")]
     Topology {

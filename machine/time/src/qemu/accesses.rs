@@ -5,7 +5,11 @@
 //! on beside the execution. Latencies are in the parts' own time, whatever `cost` is.
 //!
 //! A core's count is in picoseconds then, and the look at the clock comes at the start of a block. A block's own accesses come
-//! after that look, so a core may be a block's misses further ahead than the quantum allows; all of it is known at the next block.
+//! after that look, so a core may be a block's misses further ahead than the quantum allows; all of it is known at the next block. But
+//! a core of fused machines waits behind each access that brings it too far ([`crate::fused`]).
+//!
+//! Fused machines have one model for all, in a block that they share: what the caches of one hold, the others' accesses find there. What a
+//! machine has where its devices are, its firmware say, is no memory of that model, though another machine may have memory at that address.
 //!
 //! What isn't seen: QEMU's own walks through page tables (a miss in the emulated TLB costs nothing), and what devices read and write.
 #![allow(
@@ -14,18 +18,16 @@
 )]
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::path::Path;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ostler_machine_memory::{Catalogue, Counts, Kind, Level, System, Topology};
+use ostler_machine_memory::{Counts, Kind, Level, System};
 
 use super::symbols::{Looked, Opaque, Symbols};
 use super::tlb::{Place, Tlb, Use};
-use super::{NO_REGISTERS, Target, machine, number, say};
+use super::{NO_REGISTERS, machine, number, say};
 use crate::block::Block;
-use crate::clock::Cost;
 use crate::options::Options;
-use crate::refusal::Refusal;
 use crate::threads::{Role, role};
 
 /// `QEMU_PLUGIN_MEM_RW`.
@@ -41,6 +43,12 @@ const CHECKED: u64 = 10_000;
 struct Meter {
     /// Since the count was last begun anew.
     elapsed_ps: AtomicU64,
+    /// The same, at the start of the last block.
+    begun_ps: AtomicU64,
+    /// And when the core is to wait next, though it is within a block.
+    hold_ps: AtomicU64,
+    /// What lay between the starts of the last two blocks.
+    uninterrupted_ps: AtomicU64,
     instructions: AtomicU64,
     /// Accesses whose translation was gone, and those that were compared with QEMU's.
     unknown: AtomicU64,
@@ -57,24 +65,44 @@ fn add(word: &AtomicU64, more: u64) {
 #[derive(Debug)]
 pub struct Accesses {
     /// What they cost.
-    pub system: System,
+    system: System,
+    /// The number that this machine's first core has there.
+    first: usize,
     tlb: Tlb,
     meters: Box<[Meter]>,
     instruction_ps: u64,
     /// A core looks at the clock after so long.
     step_ps: u64,
+    /// Where this machine's devices are and another's memory may be; nowhere for a machine alone.
+    devices: Range<u64>,
+    /// Whether cores wait within blocks.
+    holds: bool,
 }
 
 impl Accesses {
-    /// Of cores whose instructions cost so much, and that look at the clock every half quantum.
-    pub fn new(system: System, tlb: Tlb, cost: Cost, quantum_ns: i64) -> Accesses {
-        Accesses {
-            meters: (0..system.cores()).map(|_| Meter::default()).collect(),
+    /// Of so many cores, the first of which is number `first` of the model. `devices` is where the machine has its devices.
+    pub fn new(
+        (system, first): (System, usize),
+        tlb: Tlb,
+        cores: usize,
+        options: &Options,
+        devices: Range<u64>,
+    ) -> Accesses {
+        let holds = options.fusion.is_some();
+        let accesses = Accesses {
+            meters: (0..cores).map(|_| Meter::default()).collect(),
             system,
+            first,
             tlb,
-            instruction_ps: cost.ps(),
-            step_ps: quantum_ns.unsigned_abs() * 1000 / 2,
+            instruction_ps: options.cost.ps(),
+            step_ps: options.quantum_ns.unsigned_abs() * 1000 / 2,
+            devices: if holds { devices } else { 0..0 },
+            holds,
+        };
+        for core in 0..cores {
+            accesses.restart(core, 0);
         }
+        accesses
     }
 
     /// A core is made: QEMU knows by now what its pages are.
@@ -87,11 +115,33 @@ impl Accesses {
         self.meters[core].elapsed_ps.load(Ordering::Relaxed)
     }
 
-    /// Begins to count anew, as if so much had passed already.
+    /// Begins to count anew, as if so much had passed already. Between two blocks.
     pub fn restart(&self, core: usize, from_ps: u64) {
-        self.meters[core]
-            .elapsed_ps
-            .store(from_ps, Ordering::Relaxed);
+        let meter = &self.meters[core];
+        meter.elapsed_ps.store(from_ps, Ordering::Relaxed);
+        meter.begun_ps.store(from_ps, Ordering::Relaxed);
+        let hold_ps = if self.holds { self.step_ps } else { u64::MAX };
+        meter.hold_ps.store(hold_ps, Ordering::Relaxed);
+    }
+
+    /// What lay between the starts of the last two blocks, ps.
+    pub fn uninterrupted_ps(&self, core: usize) -> u64 {
+        self.meters[core].uninterrupted_ps.load(Ordering::Relaxed)
+    }
+
+    /// What the model has counted of a core.
+    pub fn counts(&self, core: usize) -> Counts {
+        self.system.counts(self.first + core)
+    }
+
+    /// The same into counts of before, without allocating.
+    pub fn recount(&self, core: usize, counts: &mut Counts) {
+        self.system.recount(self.first + core, counts);
+    }
+
+    /// How many of the model's locks were taken by force: if any, no figure is worth anything.
+    pub fn forced_locks(&self) -> u64 {
+        self.system.forced_locks()
     }
 
     /// Instructions that a core has executed.
@@ -109,7 +159,7 @@ impl Accesses {
         format!(
             "{} instructions, {}; {} accesses couldn't be placed",
             self.instructions(core),
-            words(&self.system.counts(core)),
+            words(&self.counts(core)),
             self.unplaced(core),
         )
     }
@@ -117,16 +167,33 @@ impl Accesses {
     /// A core touches memory.
     #[inline]
     fn charge(&self, core: usize, kind: Kind, physical: u64, bytes: u64) {
-        let meter = &self.meters[core];
+        if self.devices.contains(&physical) {
+            return;
+        }
         let now = || now_ps(core);
+        let number = self.first + core;
         let charge = if physical % 64 + bytes <= 64 {
-            self.system.access(core, kind, physical, now)
+            self.system.access(number, kind, physical, now)
         } else {
-            self.system.access_bytes(core, kind, physical, bytes, now)
+            self.system.access_bytes(number, kind, physical, bytes, now)
         };
         let beyond = charge.picoseconds.saturating_sub(self.instruction_ps);
         if beyond > 0 {
-            add(&meter.elapsed_ps, beyond);
+            self.spend(core, beyond);
+        }
+    }
+
+    /// A core has waited for its memory: it may have come too far.
+    #[inline]
+    fn spend(&self, core: usize, ps: u64) {
+        let meter = &self.meters[core];
+        let elapsed = meter.elapsed_ps.load(Ordering::Relaxed) + ps;
+        meter.elapsed_ps.store(elapsed, Ordering::Relaxed);
+        if elapsed >= meter.hold_ps.load(Ordering::Relaxed) {
+            meter
+                .hold_ps
+                .store(elapsed + self.step_ps, Ordering::Relaxed);
+            machine().hold(core);
         }
     }
 
@@ -156,6 +223,7 @@ impl Accesses {
                     + (symbols.qemu_plugin_insn_size)(instruction(to)) as u64;
                 let host = (symbols.qemu_plugin_insn_haddr)(instruction(from)).addr();
                 let physical = cpu.and_then(|cpu| self.tlb.find_code(cpu.0, address(from), host));
+                let physical = physical.filter(|physical| !self.devices.contains(physical));
                 let part = match physical {
                     Some(physical) => Block::at(counted, physical, bytes),
                     None => Block {
@@ -188,35 +256,6 @@ impl Accesses {
     }
 }
 
-/// The model of what accesses cost, from the file that describes the machine.
-pub fn model(
-    file: &Path,
-    cores: usize,
-    options: &Options,
-    symbols: &Symbols,
-    target: Target,
-    version: &str,
-) -> Result<Accesses, Refusal> {
-    let refuse = |problem: String| Refusal::Topology {
-        file: file.display().to_string(),
-        problem,
-    };
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| refuse(format!("it can't be read: {error}")))?;
-    let mut topology = Topology::parse(&text).map_err(|error| refuse(error.to_string()))?;
-    topology.skew_ns = options.quantum_ns.unsigned_abs();
-    let system = System::new(&topology, &Catalogue::built_in())
-        .map_err(|error| refuse(error.to_string()))?;
-    if system.cores() != cores {
-        return Err(refuse(format!(
-            "it has {} cores, and this machine has {cores}; make them agree",
-            system.cores()
-        )));
-    }
-    let tlb = Tlb::read(symbols, target, version)?;
-    Ok(Accesses::new(system, tlb, options.cost, options.quantum_ns))
-}
-
 /// A core's time, for the queues of memory devices.
 fn now_ps(core: usize) -> u64 {
     machine().local(core).unsigned_abs() * 1000
@@ -235,21 +274,24 @@ unsafe extern "C" fn executed(core: c_uint, word: *mut c_void) {
     }
     let block = Block::of(word.addr() as u64);
     let meter = &accesses.meters[core];
-    let mut ps = block.instructions * accesses.instruction_ps;
     for line in block.first_line..block.first_line + block.lines {
-        let charge =
-            accesses
-                .system
-                .access(core, Kind::Fetch, line * crate::block::LINE_BYTES, || {
-                    now_ps(core)
-                });
+        let address = line * crate::block::LINE_BYTES;
+        let number = accesses.first + core;
+        let charge = accesses
+            .system
+            .access(number, Kind::Fetch, address, || now_ps(core));
         if charge.level != Level::L1 {
-            ps += charge.picoseconds;
+            accesses.spend(core, charge.picoseconds);
         }
     }
     add(&meter.instructions, block.instructions);
+    let ps = block.instructions * accesses.instruction_ps;
     let elapsed = meter.elapsed_ps.load(Ordering::Relaxed) + ps;
     meter.elapsed_ps.store(elapsed, Ordering::Relaxed);
+    let begun = meter.begun_ps.swap(elapsed, Ordering::Relaxed);
+    meter
+        .uninterrupted_ps
+        .store(elapsed - begun, Ordering::Relaxed);
     if elapsed >= accesses.step_ps {
         machine.quantum(core);
     }
@@ -327,5 +369,10 @@ fn words(counts: &Counts) -> String {
         format!("{level:?} {share:.2} %")
     };
     let shares: Vec<_> = Level::ALL.into_iter().map(share).collect();
-    format!("{total} accesses: {}", shares.join(", "))
+    format!(
+        "{total} accesses: {}; {} snoops sent, {} received",
+        shares.join(", "),
+        counts.snoops_sent,
+        counts.snoops_received
+    )
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use super::layout::{Cpu, in_flight};
 use super::symbols::Opaque;
 use super::{ALL_TIMERS, Qemu, Target, VIRTUAL, device};
+use crate::fused::BLOCK;
 use crate::machine::{Emulator, SoFar};
 use crate::options::Options;
 
@@ -54,6 +55,13 @@ impl Emulator for Qemu {
         unsafe { (self.symbols.qemu_plugin_u64_set)(self.counter, index(core), from) };
     }
 
+    fn uninterrupted(&self, core: usize) -> u64 {
+        match &self.accesses {
+            Some(accesses) => accesses.uninterrupted_ps(core),
+            None => BLOCK,
+        }
+    }
+
     fn has_work(&self, core: usize) -> bool {
         self.cpu(core)
             // SAFETY: it only looks; without the lock its answer may be old, which all callers allow for.
@@ -63,6 +71,12 @@ impl Emulator for Qemu {
     fn asked_to_leave(&self, core: usize) -> bool {
         self.cpu(core)
             .is_some_and(|cpu| cpu.leave(&self.offsets).load(Ordering::SeqCst) != 0)
+    }
+
+    fn called_away(&self, core: usize) -> bool {
+        // A kick from another thread asks for an exit; an interrupt by the core's own thread only ends the block.
+        self.cpu(core)
+            .is_some_and(|cpu| cpu.exit_request(&self.offsets))
     }
 
     fn must_not_wait(&self, core: usize) -> bool {

@@ -11,6 +11,8 @@ mod device;
 mod emulator;
 mod layout;
 mod mainloop;
+mod mapping;
+mod model;
 mod page;
 mod patch;
 mod pmu;
@@ -29,6 +31,7 @@ use self::accesses::Accesses;
 use self::layout::{Cpu, Hooks, Offsets, Table};
 use self::pmu::Pmu;
 use self::symbols::{Devices, Faulty, Opaque, PerCore, Symbols};
+use self::tlb::Tlb;
 use crate::awake::{Awake, LATENCY};
 use crate::machine::Machine;
 use crate::options::{Clock, Idle, Options, Timing};
@@ -77,6 +80,16 @@ impl Target {
             "x86_64" => Some(Target::X86_64),
             "aarch64" => Some(Target::Aarch64),
             _ => None,
+        }
+    }
+}
+
+impl Target {
+    /// Where its machines have their devices below 4 GiB, and never memory; another's may (`machine/launch`'s layout).
+    fn devices(self) -> std::ops::Range<u64> {
+        match self {
+            Target::X86_64 => 0xb000_0000..1 << 32,
+            Target::Aarch64 => 0..1 << 30,
         }
     }
 }
@@ -191,9 +204,12 @@ unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal>
 
     let cores = usize::try_from(info.cores_at_most).unwrap_or(1).max(1);
     let accesses = match &options.topology {
-        Some(file) if own => Some(accesses::model(
-            file, cores, &options, &symbols, target, &version,
-        )?),
+        Some(file) if own => {
+            let model = model::build(file, cores, &options)?;
+            let tlb = Tlb::read(&symbols, target, &version)?;
+            let devices = target.devices();
+            Some(Accesses::new(model, tlb, cores, &options, devices))
+        }
         _ => None,
     };
     let pmu = match &options.pmu {
@@ -257,8 +273,7 @@ fn counters(
     target: Target,
     offsets: &Offsets,
 ) -> Result<Pmu, Refusal> {
-    let memory = accesses.map(|accesses| &accesses.system);
-    let vcpus = memory.is_some() && target == Target::X86_64;
+    let vcpus = accesses.is_some() && target == Target::X86_64;
     let place = Faulty::find()
         .ok()
         .filter(|_| vcpus)
@@ -266,7 +281,7 @@ fn counters(
     if vcpus && place.is_none() {
         say("the code of VMRUN isn't as expected, so guests' vCPUs aren't counted apart");
     }
-    Pmu::open(file, cores, memory, place)
+    Pmu::open(file, cores, accesses, place)
 }
 
 /// Sets up all that owning the clock takes, as far as it can be before there are cores. Returns what there is to say of it.
@@ -531,6 +546,13 @@ unsafe extern "C" fn ended(_: u64, _: *mut c_void) {
             load(&rings.late),
             rings.most_late_ns.load(Ordering::Relaxed),
             load(&rings.merged),
+        ));
+    }
+    let forced = machine.emulator.accesses.as_ref();
+    let forced = forced.map_or(0, Accesses::forced_locks);
+    if forced > 0 {
+        say(&format!(
+            "another machine died within an access, and {forced} of its locks were taken by force: figures from then on are worth nothing"
         ));
     }
     for core in 0..machine.lockstep.cores() {

@@ -1,9 +1,7 @@
 //! The block of memory in which fused machines meet, mapped from its file.
 #![allow(unsafe_code, reason = "a file is mapped that other processes map too")]
 
-use std::fs::OpenOptions;
-use std::os::fd::AsRawFd as _;
-
+use super::mapping;
 use crate::fused::{Fused, Page};
 use crate::options::{Fusion, Options};
 use crate::refusal::Refusal;
@@ -14,43 +12,16 @@ pub fn join(fusion: &Fusion, cores: usize, options: &Options) -> Result<Fused, R
         page: fusion.page.display().to_string(),
         problem,
     };
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(&fusion.page)
-        .map_err(|error| refuse(format!("it can't be opened: {error}")))?;
-    let length = file.metadata().map_or(0, |found| found.len());
-    if length < size_of::<Page>() as u64 {
-        return Err(refuse(format!(
-            "it has {length} bytes and needs {}, all zero",
-            size_of::<Page>()
-        )));
-    }
-    // SAFETY: a new mapping of a file that is long enough.
-    let mapped = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            size_of::<Page>(),
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED,
-            file.as_raw_fd(),
-            0,
-        )
-    };
-    if mapped == libc::MAP_FAILED {
-        let error = std::io::Error::last_os_error();
-        return Err(refuse(format!("it can't be mapped: {error}")));
-    }
+    let mapped = mapping::shared(&fusion.page, size_of::<Page>()).map_err(refuse)?;
     // SAFETY: it is mapped for ever and page-aligned; all of it is atomics, for which any bytes are values, and which any
     // process may change at any time.
-    let page: &'static Page = unsafe { &*mapped.cast() };
+    let page: &'static Page = unsafe { mapped.cast().as_ref() };
     Fused::join(
         page,
         fusion.machine,
         cores,
         options.quantum_ns,
         fusion.latency_ns,
-        options.cost,
     )
     .ok_or_else(|| {
         refuse(format!(

@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 
 use ostler_abi::pmu::{self, BYTES, CORES_MAX, Header, NODES_MAX};
 
-use ostler_machine_memory::{Counts, System};
+use ostler_machine_memory::Counts;
 
 use super::accesses::Accesses;
 use super::symbols::Opaque;
@@ -36,7 +36,7 @@ impl Pmu {
     pub fn open(
         file: &Path,
         cores: usize,
-        memory: Option<&System>,
+        memory: Option<&Accesses>,
         place: Option<Place>,
     ) -> Result<Pmu, Refusal> {
         let refuse = |problem: String| Refusal::Pmu {
@@ -140,7 +140,7 @@ impl Pmu {
         let mut seen = self.counts[core]
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        accesses.system.recount(core, &mut seen);
+        accesses.recount(core, &mut seen);
         counts.stall_ps = seen.stall_ps;
         counts.queued_ps = seen.queued_ps;
         counts.snoops_sent = seen.snoops_sent;
