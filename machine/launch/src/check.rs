@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use ostler_machine_memory::{Catalogue, Cores, Node, Range as NodeRange, System, Topology};
+use ostler_machine_memory::Catalogue;
 use toml::Spanned;
 
 use crate::error::WorldError;
@@ -23,6 +23,8 @@ const INTERRUPT_NS: u32 = 2_000;
 const QUANTUM_NS: u32 = 10_000;
 /// A machine that has no less will at least say why it can't boot.
 const MEMORY_AT_LEAST: u64 = 32 << 20;
+
+mod costs;
 
 struct Checker<'a> {
     text: &'a str,
@@ -82,13 +84,15 @@ impl Checker<'_> {
             machines.push(machine);
         }
         let (model, ranges) = self.memory(raw, &machines)?;
+        let pool = raw.memory.as_ref().and_then(|memory| memory.pool.as_ref());
         let world = World {
             time: self.time(&raw.time, &machines)?,
             machines,
             model,
+            pool: pool.map(|pool| pool.get_ref().clone()),
             ranges,
         };
-        self.parts(raw, &world)?;
+        self.costs(raw, &world)?;
         Ok(world)
     }
 
@@ -486,51 +490,6 @@ impl Checker<'_> {
             quantum_ns,
             interrupt_ns,
         })
-    }
-
-    /// Whether the parts are known and make a topology.
-    fn parts(&self, raw: &RawWorld, world: &World) -> Result<(), WorldError> {
-        for (raw, machine) in raw.machine.iter().zip(&world.machines) {
-            let Some(part) = &raw.get_ref().part else {
-                continue;
-            };
-            if let Err(error) = System::new(
-                &topology(machine, &world.ranges, world.time.quantum_ns),
-                &Catalogue::built_in(),
-            ) {
-                return self.refuse(
-                    part,
-                    format!("part = \"{}\": {error}", part.get_ref()),
-                    "or leave `part` out, and every access costs nothing",
-                );
-            }
-        }
-        Ok(())
-    }
-}
-
-/// A machine with its memory, as `machine/memory` describes machines.
-pub(crate) fn topology(machine: &Machine, ranges: &[Range], quantum_ns: u32) -> Topology {
-    Topology {
-        skew_ns: u64::from(quantum_ns),
-        cores: vec![Cores {
-            first: 0,
-            last: machine.cores as usize - 1,
-            part: machine.part.clone().unwrap_or_default(),
-            node: 0,
-            group_cores: None,
-        }],
-        nodes: vec![Node {
-            ranges: ranges
-                .iter()
-                .map(|range| NodeRange {
-                    start: range.start,
-                    bytes: range.bytes,
-                })
-                .collect(),
-            ..Node::default()
-        }],
-        ..Topology::default()
     }
 }
 

@@ -234,3 +234,67 @@ fn interrupts_that_could_come_late_are_refused() {
     let slow = two("shared", SHARED).replacen("kernel", "instruction_ns = 2.0\nkernel", 1);
     assert_eq!(parse(&slow).expect("it is good").time.quantum_ns, 650);
 }
+
+/// Two machines with these parts, and more for `[memory]`.
+fn parts(model: &str, ranges: &[(&str, &str, &str)], parts: [&str; 2], memory: &str) -> String {
+    let text = two(model, ranges).replacen(
+        "kernel = \"k\"\n",
+        &format!("kernel = \"k\"\n{}", parts[0]),
+        1,
+    );
+    let text = text.replacen(
+        "kernel = \"a/k\"\n",
+        &format!("kernel = \"a/k\"\n{}", parts[1]),
+        1,
+    );
+    text.replacen("[memory]\n", &format!("[memory]\n{memory}"), 1)
+}
+
+#[test]
+fn what_memory_costs_is_told_of_both_machines_or_of_neither() {
+    const X86: &str = "part = \"xeon-gold-6230r\"\n";
+    const ARM: &str = "part = \"thunderx2-cn9980\"\n";
+    let pool = "pool = \"cxl3-pool\"\n";
+    let both = parts("shared", SHARED, [X86, ARM], pool);
+    let world = parse(&both).expect("it is good");
+    assert!(world.models_memory());
+    // A cycle of the slower, 500 ps: a block takes 256 ns.
+    assert_eq!(world.time.quantum_ns, 1162);
+    assert!(
+        !parse(&two("shared", SHARED))
+            .expect("it is good")
+            .models_memory()
+    );
+    for (model, ranges) in [("separated", SEPARATED), ("fully-shared", FULLY)] {
+        let world = parse(&parts(model, ranges, [X86, ARM], ""));
+        assert!(world.expect(model).models_memory());
+        refused(
+            &parts(model, ranges, [X86, ARM], pool),
+            &format!("the model is {model}, and has no pool that is a device"),
+        );
+    }
+    refused(
+        &parts("shared", SHARED, [X86, ""], ""),
+        "w.toml:7: machine arm has no part, and machine x86 is a xeon-gold-6230r",
+    );
+    refused(
+        &parts("shared", SHARED, ["", ARM], ""),
+        "w.toml:2: machine x86 has no part, and machine arm is a thunderx2-cn9980",
+    );
+    refused(
+        &parts("shared", SHARED, ["", ""], pool),
+        "w.toml:10: pool = \"cxl3-pool\" says what the pool costs, and no machine has a part",
+    );
+    refused(
+        &parts("shared", SHARED, [X86, ARM], "pool = \"swap\"\n"),
+        "w.toml:12: pool = \"swap\": node 2 is a `swap`, which isn't known; known are: cxl2-e3s-x8, cxl3-pool",
+    );
+    refused(
+        &parts("shared", SHARED, [X86, "part = \"z80\"\n"], ""),
+        "w.toml:10: part = \"z80\"",
+    );
+    refused(
+        &parts("shared", SHARED, [X86, &format!("{ARM}cores = 63\n")], ""),
+        "w.toml:11: with what memory costs, both machines' cores are 65",
+    );
+}

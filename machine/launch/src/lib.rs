@@ -19,6 +19,7 @@ pub mod qemu;
 mod raw;
 pub mod ready;
 pub mod run;
+pub mod topology;
 pub mod world;
 
 pub use emulator::{Emulator, Emulators};

@@ -16,8 +16,17 @@ pub struct Inherited {
     pub memory: RawFd,
     /// The page by which they are in step.
     pub page: RawFd,
-    /// What memory costs, for machine number so and so.
-    pub topology: [Option<RawFd>; 2],
+    /// What memory costs, if it costs anything.
+    pub costs: Option<Costs>,
+}
+
+/// What memory costs.
+#[derive(Clone, Copy, Debug)]
+pub struct Costs {
+    /// The description of all cores and all memory.
+    pub topology: RawFd,
+    /// The block that the model of it is in, where several machines' emulators share it.
+    pub block: Option<RawFd>,
 }
 
 /// The command that runs one machine of a world. Its serial line is its standard output.
@@ -36,13 +45,7 @@ pub fn command(
     qemu.args(["-nodefaults", "-no-user-config", "-no-reboot"]);
     qemu.args(["-display", "none", "-rtc", "clock=vm"]);
     qemu.args(["-name", &format!("{},debug-threads=on", machine.name)]);
-    // QEMU makes atomic instructions atomic only where there may be a second core. With another machine, there always is one.
-    let cores = machine.cores;
-    let most = if world.is_fused() {
-        cores.max(2)
-    } else {
-        cores
-    };
+    let (cores, most) = (machine.cores, world.width(number));
     qemu.args(["-accel", "tcg,thread=multi"]);
     qemu.args(["-smp", &format!("{cores},maxcpus={most}")]);
     let mut kind = match machine.isa {
@@ -104,8 +107,13 @@ fn plugin(world: &World, number: usize, emulators: &Emulators, inherited: &Inher
             world.time.interrupt_ns
         );
     }
-    if let Some(topology) = inherited.topology[number] {
-        let _ = write!(arguments, ",timing=caches,topology={}", path_of(topology));
+    if let Some(costs) = inherited.costs {
+        let topology = path_of(costs.topology);
+        let _ = write!(arguments, ",timing=caches,topology={topology}");
+        if let Some(block) = costs.block {
+            let first = world.first_core(number);
+            let _ = write!(arguments, ",block={},first={first}", path_of(block));
+        }
     }
     arguments
 }

@@ -5,14 +5,18 @@ use super::*;
 const INHERITED: Inherited = Inherited {
     memory: 7,
     page: 8,
-    topology: [None, None],
+    costs: None,
 };
 
 /// The words of a machine's command.
 fn words(text: &str, number: usize) -> String {
+    words_with(text, number, &INHERITED)
+}
+
+fn words_with(text: &str, number: usize, inherited: &Inherited) -> String {
     let world = World::parse(text, Path::new("/w/w.toml")).expect("it is good");
     let emulators = Emulators::in_tree(Path::new("/tree"), "/p,1/plugin.so".into());
-    let command = command(&world, number, &emulators, &INHERITED);
+    let command = command(&world, number, &emulators, inherited);
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
     words.join(" ")
@@ -104,4 +108,28 @@ fn a_machine_alone_has_ordinary_memory_and_drives_that_forget() {
         assert!(one.contains(expected), "{expected}\nisn't in\n{one}");
     }
     assert!(!one.contains("numa") && !one.contains("page="), "{one}");
+}
+
+#[test]
+fn machines_with_parts_share_a_block_of_what_memory_costs() {
+    let parts = TWO
+        .replace(
+            "kernel = \"kx\"",
+            "kernel = \"kx\"\npart = \"xeon-gold-6230r\"",
+        )
+        .replace("kernel = \"ka\"", "kernel = \"ka\"\npart = \"cortex-a72\"");
+    let inherited = Inherited {
+        costs: Some(Costs {
+            topology: 9,
+            block: Some(10),
+        }),
+        ..INHERITED
+    };
+    for (number, first) in [(0, 0), (1, 2)] {
+        let words = words_with(&parts, number, &inherited);
+        let expected = format!(
+            ",timing=caches,topology=/proc/self/fd/9,block=/proc/self/fd/10,first={first} "
+        );
+        assert!(words.contains(&expected), "{expected}\nisn't in\n{words}");
+    }
 }

@@ -50,6 +50,7 @@ pub(crate) struct RawDrive {
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawMemory {
     pub(crate) model: Spanned<Model>,
+    pub(crate) pool: Option<Spanned<String>>,
     #[serde(default)]
     pub(crate) range: Vec<RawRange>,
 }

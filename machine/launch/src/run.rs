@@ -6,21 +6,22 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use ostler_machine_memory::{Catalogue, System};
 use rustix::fs::MemfdFlags;
 
 use crate::emulator::Emulators;
 use crate::error::LaunchError;
 use crate::layout::END;
-use crate::qemu::{self, Inherited};
+use crate::qemu::{self, Costs, Inherited};
 use crate::world::World;
-use crate::{check, child, ready};
+use crate::{child, ready};
 
 /// The page's size, generously: the plugin refuses one that is too small.
 const PAGE_BYTES: u64 = 1 << 20;
@@ -84,7 +85,8 @@ pub fn run(
 struct Files {
     memory: OwnedFd,
     page: OwnedFd,
-    topology: [Option<File>; 2],
+    topology: Option<OwnedFd>,
+    block: Option<OwnedFd>,
 }
 
 fn system(doing: &str) -> impl FnOnce(io::Error) -> LaunchError {
@@ -105,32 +107,37 @@ impl Files {
         let mut files = Files {
             memory: make("ostler-memory", end.unwrap_or(0).min(END)).map_err(system(doing))?,
             page: make("ostler-page", PAGE_BYTES).map_err(system(doing))?,
-            topology: [None, None],
+            topology: None,
+            block: None,
         };
-        // What memory costs is known to one process alone so far.
-        if let ([machine], [topology, _]) = (&world.machines[..], &mut files.topology)
-            && world.models_memory()
-        {
-            let described = check::topology(machine, &world.ranges, world.time.quantum_ns);
-            let text = toml::to_string(&described).map_err(io::Error::other);
-            let written = text.and_then(|text| {
-                let mut file = File::from(make("ostler-topology", 0)?);
-                file.write_all(text.as_bytes()).map(|()| file)
-            });
-            *topology = Some(written.map_err(system("describe the machine's memory"))?);
+        let Some(topology) = world.topology() else {
+            return Ok(files);
+        };
+        let text = toml::to_string(&topology).map_err(io::Error::other);
+        let written = text.and_then(|text| {
+            let mut file = File::from(make("ostler-topology", 0)?);
+            file.write_all(text.as_bytes()).map(|()| file.into())
+        });
+        files.topology = Some(written.map_err(system("describe the machines' memory"))?);
+        if world.is_fused() {
+            let bytes = System::block_bytes(&topology, &Catalogue::built_in());
+            let bytes = bytes.map_err(io::Error::other);
+            let block = bytes.and_then(|bytes| make("ostler-block", bytes as u64));
+            let doing = "make a file in memory for the model of what memory costs";
+            files.block = Some(block.map_err(system(doing))?);
         }
         Ok(files)
     }
 
     fn inherited(&self) -> Inherited {
-        let topology = |number: usize| {
-            let file = self.topology[number].as_ref();
-            file.map(std::os::fd::AsRawFd::as_raw_fd)
-        };
+        let costs = self.topology.as_ref().map(|topology| Costs {
+            topology: topology.as_raw_fd(),
+            block: self.block.as_ref().map(AsRawFd::as_raw_fd),
+        });
         Inherited {
             memory: self.memory.as_raw_fd(),
             page: self.page.as_raw_fd(),
-            topology: [topology(0), topology(1)],
+            costs,
         }
     }
 }

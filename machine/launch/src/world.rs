@@ -102,6 +102,8 @@ pub struct World {
     pub machines: Vec<Machine>,
     /// How they share memory, if there are two.
     pub model: Option<Model>,
+    /// The device that the pool is, by `machine/memory`'s name for it, if it is told ([`crate::topology::POOL`]).
+    pub pool: Option<String>,
     /// All memory, in order of address.
     pub ranges: Vec<Range>,
     /// How time passes.
@@ -123,10 +125,9 @@ impl World {
         crate::check::parse(text, file.to_owned())
     }
 
-    /// Whether accesses to memory cost what their machine's part says: of a machine alone, so far. Else a part only says
-    /// what an instruction costs.
+    /// Whether accesses to memory cost what their machine's part says: where there are parts.
     pub fn models_memory(&self) -> bool {
-        matches!(&self.machines[..], [one] if one.part.is_some())
+        self.machines.iter().all(|machine| machine.part.is_some())
     }
 
     /// Whether there is more than one machine.

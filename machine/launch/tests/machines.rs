@@ -1,126 +1,20 @@
 //! Machines that really run: bare-metal programs on both instruction sets, alone and fused. They need the QEMUs that
 //! `ostler machine setup` fetches, and say so where they aren't there.
 
-use std::path::{Path, PathBuf};
+mod common;
+
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ostler_lab::image::{Architecture, Emulators as Tree, LabDir, System};
-use ostler_machine_launch::{Emulators, Ended, LaunchError, Options, World, run};
-use ostler_machine_programs::{CLOCK, DOORBELL, LITMUS, Program, figures};
+use common::{Bench, alone, children, emulators, of, options, two};
+use ostler_lab::image::{Architecture, LabDir, System};
+use ostler_machine_launch::{Emulators, LaunchError, Options, run};
+use ostler_machine_programs::{CLOCK, DOORBELL, LITMUS};
 
-/// Far more than any of these takes, on a busy machine too.
-const HUNG: Duration = Duration::from_mins(5);
 /// From reading the clock to reading it again, and from an interrupt to the reading in its handler: instructions of the programs.
 const AROUND: u64 = 60;
-
-/// The QEMUs, and the plugin that was built with this test.
-fn emulators(test: &str) -> Option<Emulators> {
-    let Some(tree) = Tree::find(&LabDir::detect()) else {
-        println!("SKIP {test}: there are no QEMUs; `ostler machine setup` fetches them");
-        return None;
-    };
-    let folder = std::env::current_exe().expect("this program is a file");
-    let plugin = folder.with_file_name("libostler_machine_time.so");
-    Some(Emulators::in_tree(tree.root(), plugin))
-}
-
-/// A folder with a program for both, and a description beside it.
-struct Bench {
-    folder: tempfile::TempDir,
-}
-
-impl Bench {
-    fn new(program: Program, parameters: &[u64]) -> Bench {
-        let folder = tempfile::tempdir().expect("a folder");
-        let write = |name, image: Vec<u8>| {
-            std::fs::write(folder.path().join(name), image).expect("a file");
-        };
-        write("x86_64", program.x86_64(parameters));
-        write("aarch64", program.aarch64(parameters));
-        Bench { folder }
-    }
-
-    fn world(&self, text: &str) -> World {
-        World::parse(text, &self.folder.path().join("world.toml")).expect("it is good")
-    }
-}
-
-fn options() -> Options {
-    Options {
-        timeout: Some(HUNG),
-        quiet: true,
-        ..Options::default()
-    }
-}
-
-/// A machine alone.
-fn alone(isa: &str, kernel: &str) -> String {
-    format!(
-        "[[machine]]\nname = \"one\"\nisa = \"{isa}\"\nmemory = \"64M\"\nkernel = \"{kernel}\"\n"
-    )
-}
-
-/// Two machines; memory that both see is at the returned address.
-fn two(model: &str) -> (String, u64) {
-    let ranges: &[(&str, &str, &str)] = match model {
-        "separated" => &[
-            ("0", "1G", "x86"),
-            ("1G", "1G", "arm"),
-            ("2G", "2G", "arm"),
-            ("4G", "1G", "x86"),
-        ],
-        "shared" => &[
-            ("0", "1G", "x86"),
-            ("1G", "3G", "arm"),
-            ("4G", "1G", "pool"),
-        ],
-        "fully-shared" => &[
-            ("0", "1G", "x86"),
-            ("1G", "1G", "pool"),
-            ("2G", "512M", "pool"),
-        ],
-        _ => unreachable!("there are three"),
-    };
-    let shared = match model {
-        "separated" => 4 << 30,
-        "shared" => (4 << 30) + (64 << 20),
-        _ => 2 << 30,
-    };
-    let ranges: Vec<_> = ranges
-        .iter()
-        .map(|(start, size, owner)| {
-            format!(
-                "[[memory.range]]\nstart = \"{start}\"\nsize = \"{size}\"\nowner = \"{owner}\"\n"
-            )
-        })
-        .collect();
-    let ranges = ranges.concat();
-    let text = format!(
-        "[[machine]]\nname = \"x86\"\nisa = \"x86-64\"\nkernel = \"x86_64\"\n\
-         [[machine]]\nname = \"arm\"\nisa = \"aarch64\"\nkernel = \"aarch64\"\n\
-         [memory]\nmodel = \"{model}\"\n{ranges}"
-    );
-    (text.replace("\"0\"", "0"), shared)
-}
-
-/// The figures of a word.
-fn of(ended: &Ended, word: &str) -> Vec<u64> {
-    let text = String::from_utf8_lossy(&ended.serial);
-    let all = figures(&text).into_iter();
-    let found: Vec<_> = all
-        .filter(|(its, _)| *its == word)
-        .map(|(_, n)| n)
-        .collect();
-    assert!(
-        !found.is_empty(),
-        "{} printed no {word}:\n{text}\n{}",
-        ended.name,
-        ended.said
-    );
-    found
-}
 
 #[test]
 fn a_counted_loop_takes_its_instructions_and_timers_come_on_time() {
@@ -346,14 +240,6 @@ fn a_run_that_is_interrupted_or_takes_too_long_leaves_nothing() {
     assert!(matches!(error, LaunchError::Interrupted), "{error}");
     assert!(interrupted.load(Ordering::Relaxed));
     assert_eq!(children(), Vec::<String>::new());
-}
-
-/// Processes that this thread has started and that are still there. Other tests' are other threads'.
-fn children() -> Vec<String> {
-    let thread = std::fs::read_link("/proc/thread-self").expect("Linux tells");
-    let list = Path::new("/proc").join(thread).join("children");
-    let list = std::fs::read_to_string(list).expect("Linux tells");
-    list.split_whitespace().map(str::to_owned).collect()
 }
 
 /// A tree in which everything but the version is as it should be.

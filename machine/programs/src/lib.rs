@@ -32,8 +32,17 @@ macro_rules! program {
 /// timer's ns. Prints `LOOP`, `ASLEEP` and `AWAKE`, all in ns.
 pub const CLOCK: Program = program!("clock");
 
-/// Interrupts between two fused machines, there and back; both boot it. Parameters: rounds; whether who waits runs (1) or sleeps
-/// (0); the address of memory that both see. Prints `MACHINE`, `LATENCY`, `HEARD`, and `LEAST` and `MOST`: from the other's ring, by
+/// A line of memory that goes to and fro between two fused machines, of which only one runs at a time; both boot it. Parameters: rounds;
+/// the address of memory that both see. Prints `BROKEN` (wrong values read), `LEAST` and `MOST` (a load of what the other has
+/// written) and `WARM` (the same load once more), ns.
+pub const BALL: Program = program!("ball");
+
+/// Loads that only memory can serve. Parameters: steps; up to three addresses of memory that nobody has touched, 256 bytes a step.
+/// Prints what as many loads take that L1 serves (`WARM`), and those from each address (`FIRST`, `SECOND`, `THIRD`), ns.
+pub const MEMORY: Program = program!("memory");
+
+/// Interrupts between two fused machines, there and back; both boot it. Parameters: rounds; whether who waits sleeps (0), runs (1), or
+/// walks through memory (2); the address of memory that both see; that of 64 MiB to walk through. Prints `MACHINE`, `LATENCY`, `HEARD`, and `LEAST` and `MOST`: from the other's ring, by
 /// the other's clock, to the interrupt, by its own, ns.
 pub const DOORBELL: Program = program!("doorbell");
 
