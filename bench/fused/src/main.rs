@@ -1,5 +1,7 @@
 //! Fused machines' promises, measured: exact atomics, interrupts on time, figures that don't depend on the real machine's
-//! load; and how fast machines run. See README.md.
+//! load; what memory costs; and how fast machines run. See README.md.
+
+mod costs;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -61,6 +63,7 @@ fn main() -> Result<()> {
     for &model in MODELS {
         bench.litmus(model, &mut broken)?;
         bench.doorbells(model, &mut broken)?;
+        bench.costs(model, &mut broken)?;
     }
     for isa in [Isa::X86_64, Isa::Aarch64] {
         bench.speed(isa)?;
@@ -83,9 +86,19 @@ struct Bench {
 
 impl Bench {
     fn run(&self, text: &str, program: Program, parameters: &[u64]) -> Result<Vec<Ended>> {
+        self.run_each(text, program, &[parameters, parameters])
+    }
+
+    /// With parameters for either.
+    fn run_each(
+        &self,
+        text: &str,
+        program: Program,
+        [x86_64, aarch64]: &[&[u64]; 2],
+    ) -> Result<Vec<Ended>> {
         let folder = tempfile::tempdir()?;
-        std::fs::write(folder.path().join("x86_64"), program.x86_64(parameters))?;
-        std::fs::write(folder.path().join("aarch64"), program.aarch64(parameters))?;
+        std::fs::write(folder.path().join("x86_64"), program.x86_64(x86_64))?;
+        std::fs::write(folder.path().join("aarch64"), program.aarch64(aarch64))?;
         let world = World::parse(text, &folder.path().join("world.toml"))?;
         let options = Options {
             timeout: Some(HUNG),

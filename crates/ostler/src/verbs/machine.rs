@@ -158,15 +158,14 @@ fn check(described: &Described) -> anyhow::Result<()> {
             println!("  {range}: {} MiB, {whose}", range.bytes >> 20);
         }
     }
-    if world.machines.iter().any(|machine| machine.part.is_some()) {
-        println!(
-            "{}",
-            if world.models_memory() {
-                "accesses to memory cost what its part says"
-            } else {
-                "parts only say what an instruction costs: what memory costs is modelled for a machine alone, so far"
-            }
-        );
+    if world.models_memory() {
+        for machine in &world.machines {
+            let part = machine.part.as_deref().unwrap_or_default();
+            println!(
+                "{}: accesses to memory cost what a {part} pays",
+                machine.name
+            );
+        }
     }
     if world.is_fused() {
         println!(
