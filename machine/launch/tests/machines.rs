@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{Bench, alone, children, emulators, of, options, two};
+use common::{Bench, HUNG, alone, children, emulators, of, options, two};
 use ostler_lab::image::{Architecture, LabDir, System};
 use ostler_machine_launch::{Emulators, LaunchError, Options, run};
 use ostler_machine_programs::{CLOCK, DOORBELL, LITMUS};
@@ -149,44 +149,74 @@ $b sleep 0.5
 $b poweroff -f
 "#;
 
-#[test]
-fn debians_kernels_of_both_run_side_by_side_and_share_a_pool() {
-    let Some(emulators) = emulators("debians_kernels_of_both_run_side_by_side_and_share_a_pool")
-    else {
+/// Debian's kernels, side by side, as parts or not.
+fn debians(name: &str, parts: Option<[&str; 2]>) {
+    let Some(emulators) = emulators(name) else {
         return;
     };
     let lab = LabDir::detect();
     let systems = Architecture::ALL.map(|architecture| System::find(&lab, architecture));
     let [Some(amd64), Some(arm64)] = systems else {
-        println!(
-            "SKIP debians_kernels_of_both_run_side_by_side_and_share_a_pool: there are no kernels; `cargo xtask test` fetches them"
-        );
+        println!("SKIP {name}: there are no kernels; `cargo xtask test` fetches them");
         return;
     };
-    let (text, shared) = two("shared");
+    let (mut text, shared) = two("shared");
     let bench = Bench::new(CLOCK, &[]);
-    let mut text = text;
-    for (system, kernel, append) in [
+    for (number, (system, kernel, append)) in [
         (amd64, "x86_64", "console=ttyS0 tsc=reliable mem=1G me=0"),
         (arm64, "aarch64", "console=ttyAMA0 mem=3G me=1"),
-    ] {
+    ]
+    .into_iter()
+    .enumerate()
+    {
         let initrd = format!("{kernel}.cpio");
         system
             .initial_root(EXCHANGE, &bench.folder.path().join(&initrd))
             .expect("a file");
+        let part = parts.map_or_else(String::new, |parts| {
+            format!("part = \"{}\"\n", parts[number])
+        });
         text = text.replace(
             &format!("kernel = \"{kernel}\"\n"),
             &format!(
-                "kernel = \"{}\"\ninitrd = \"{initrd}\"\nappend = \"quiet panic=-1 pool={shared:#x} {append}\"\n",
+                "{part}kernel = \"{}\"\ninitrd = \"{initrd}\"\nappend = \"quiet panic=-1 pool={shared:#x} {append}\"\n",
                 system.kernel().display()
             ),
         );
     }
     // Nobody interrupts anybody here: they need not be as near to each other as that takes.
     text.push_str("[time]\ninterrupt_ns = 20000\n");
-    let both = run(&bench.world(&text), &emulators, &options()).expect("they ran");
+    // With what memory costs, it is a hundred times what the other tests execute.
+    let patient = Options {
+        timeout: Some(6 * HUNG),
+        ..options()
+    };
+    let both = run(&bench.world(&text), &emulators, &patient).expect("they ran");
     assert_eq!(of(&both[0], "SEEN"), [4243], "the other's word");
     assert_eq!(of(&both[1], "SEEN"), [4242], "the other's word");
+    for ended in both {
+        let counted = ended.said.contains("accesses: L1");
+        assert_eq!(counted, parts.is_some(), "{}", ended.said);
+        // As QEMU placed them, where any were placed.
+        let placed = ended.said.contains("; 0 accesses couldn't be placed");
+        assert!(placed || parts.is_none(), "{}", ended.said);
+    }
+}
+
+#[test]
+fn debians_kernels_of_both_run_side_by_side_and_share_a_pool() {
+    debians(
+        "debians_kernels_of_both_run_side_by_side_and_share_a_pool",
+        None,
+    );
+}
+
+#[test]
+fn debians_kernels_run_side_by_side_where_memory_costs_what_their_parts_say() {
+    debians(
+        "debians_kernels_run_side_by_side_where_memory_costs_what_their_parts_say",
+        Some(["xeon-gold-6230r", "thunderx2-cn9980"]),
+    );
 }
 
 #[test]

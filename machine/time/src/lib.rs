@@ -28,7 +28,7 @@
 //! - **Real cores.** Who waits for another core spins, then gives way, then sleeps ([`machine`]); idle real cores are kept awake
 //!   meanwhile ([`awake`]), and QEMU's main loop leaves the virtual clock's timers alone ([`qemu::mainloop`]).
 //! - **Fused machines**, QEMUs of different instruction sets, are in lockstep with each other and interrupt each other at a set
-//!   latency ([`fused`], [`doorbell`]).
+//!   latency ([`fused`], [`doorbell`]). With caches, they share one model of what accesses cost.
 //! - **The watchdog** ([`watch`]) tells what each core was waiting for when time stands still or timers aren't fired.
 //!
 //! ## What it doesn't do yet

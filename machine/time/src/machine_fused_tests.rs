@@ -39,9 +39,14 @@ impl Machine<Fake> {
     }
 
     fn rung(&self, machine: usize) -> i64 {
+        self.rung_by(0, machine)
+    }
+
+    /// A core rings the other machine's core of the same number.
+    fn rung_by(&self, core: usize, machine: usize) -> i64 {
         let fused = self.fused.as_ref().expect("it is fused");
-        let time = self.local(0);
-        assert!(fused.ring(machine, 0, time));
+        let time = self.local(core);
+        assert!(fused.ring(machine, core, time));
         time
     }
 }
@@ -150,16 +155,16 @@ fn dear(state: &mut u64) -> Vec<u64> {
 
 #[test]
 fn a_doorbell_is_heard_in_the_block_of_its_time_however_much_accesses_cost() {
-    for seed in 1..=6_u64 {
+    for seed in 1..=6_usize {
         let pair = pair(1);
-        run_both(&pair, |number, _| {
-            let mut state = seed * 77 + number as u64;
-            pair[number].execute(0, 5_000);
-            for round in 0..4000_u64 {
-                pair[number].access(0, &dear(&mut state));
-                pair[number].execute(0, 50 * random(&mut state, 9));
+        run_both(&pair, |number, core| {
+            let mut state = (seed * 77 + number * 7 + core) as u64;
+            pair[number].execute(core, 5_000);
+            for round in 0..4000 {
+                pair[number].access(core, &dear(&mut state));
+                pair[number].execute(core, 50 * random(&mut state, 9));
                 if round % 5 == 0 {
-                    pair[number].rung(1 - number);
+                    pair[number].rung_by(core, 1 - number);
                 }
             }
         });
