@@ -155,15 +155,18 @@ fn dear(state: &mut u64) -> Vec<u64> {
 
 #[test]
 fn a_doorbell_is_heard_in_the_block_of_its_time_however_much_accesses_cost() {
+    const LAST: i64 = 40_000_000;
     for seed in 1..=6_usize {
-        let pair = pair(1);
+        let cores = 1 + seed % 2;
+        let pair = pair(cores);
         run_both(&pair, |number, core| {
             let mut state = (seed * 77 + number * 7 + core) as u64;
             pair[number].execute(core, 5_000);
-            for round in 0..4000 {
+            // Whoever has ended hears nothing more: all go on for longer than the last doorbell takes.
+            while pair[number].local(core) < LAST + 200_000 {
                 pair[number].access(core, &dear(&mut state));
                 pair[number].execute(core, 50 * random(&mut state, 9));
-                if round % 5 == 0 {
+                if random(&mut state, 5) == 0 && pair[number].local(core) < LAST {
                     pair[number].rung_by(core, 1 - number);
                 }
             }
@@ -171,7 +174,7 @@ fn a_doorbell_is_heard_in_the_block_of_its_time_however_much_accesses_cost() {
         for machine in &pair {
             let rings = &machine.fused.as_ref().expect("it is fused").rings;
             let delivered = rings.delivered.load(Ordering::SeqCst);
-            assert!(delivered > 500, "seed {seed}: only {delivered} were heard");
+            assert!(delivered > 400, "seed {seed}: only {delivered} were heard");
             assert_eq!(
                 rings.late.load(Ordering::SeqCst),
                 0,
