@@ -170,8 +170,19 @@ fn snapshot(facts: &Facts) -> Snapshot {
     }
 }
 
+/// The heap keeps what is freed, as the steward's does (`crates/ostler/src/steward/heap.rs`).
+#[allow(unsafe_code, reason = "mallopt is C's")]
+fn keep_freed() {
+    for parameter in [libc::M_TRIM_THRESHOLD, libc::M_MMAP_THRESHOLD] {
+        // SAFETY: glibc's own call, before there are other threads.
+        let kept = unsafe { libc::mallopt(parameter, 32 << 20) };
+        assert_eq!(kept, 1, "glibc keeps it");
+    }
+}
+
 fn main() {
     let args = Args::parse();
+    keep_freed();
     let facts = facts();
     let intent = intent(PartitionPolicy::Resource);
     let snapshot = snapshot(&facts);

@@ -13,6 +13,7 @@
 //! not carried over: the next decision starts from the last good one. A failure to sense skips the period.
 
 pub mod control;
+pub mod heap;
 pub mod lines;
 pub mod lock;
 pub mod timer;

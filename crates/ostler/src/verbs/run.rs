@@ -91,6 +91,7 @@ impl Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    crate::steward::heap::keep_freed();
     // Twice: first to know which NICs and sockets to look at, then to check it against what was found.
     let first = args.config.load(None)?.config;
     let journal = PathBuf::from(&first.daemon.journal.path);
