@@ -38,7 +38,7 @@ const FLAGS: &[&str] = &[
     "-Wl,-z,noexecstack",
     "-Wl,--no-warn-rwx-segments",
 ];
-const PROGRAMS: &[&str] = &["ball", "clock", "doorbell", "litmus", "memory"];
+const PROGRAMS: &[&str] = &["ball", "clock", "doorbell", "litmus", "memory", "pages"];
 
 fn main() {
     let folder = Path::new("c");

@@ -15,14 +15,14 @@ const PARTS: [(Isa, &str); 2] = [
 ];
 const MIB: u64 = 1 << 20;
 /// Memory of each machine's own, of which its program uses nothing.
-const OWN: [u64; 2] = [512 * MIB, 1536 * MIB];
+pub(crate) const OWN: [u64; 2] = [512 * MIB, 1536 * MIB];
 /// So far from each other do both walk through the same memory.
-const APART: u64 = 64 * MIB;
+pub(crate) const APART: u64 = 64 * MIB;
 /// What a figure of single accesses may be off its table by, ns: the two readings that it is between have whole ones.
 const READINGS: f64 = 2.0;
 
 /// Machines that are parts.
-fn with_parts(text: &str) -> String {
+pub(crate) fn with_parts(text: &str) -> String {
     let mut text = text.to_owned();
     for (isa, part) in PARTS {
         let kernel = format!("kernel = \"{}\"\n", isa.to_string().replace('-', "_"));

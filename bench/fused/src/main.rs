@@ -2,6 +2,7 @@
 //! load; what memory costs; and how fast machines run. See README.md.
 
 mod costs;
+mod micro;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -64,6 +65,7 @@ fn main() -> Result<()> {
         bench.litmus(model, &mut broken)?;
         bench.doorbells(model, &mut broken)?;
         bench.costs(model, &mut broken)?;
+        bench.micro(model, &mut broken)?;
     }
     for isa in [Isa::X86_64, Isa::Aarch64] {
         bench.speed(isa)?;

@@ -6,7 +6,7 @@ mod common;
 use common::{Bench, children, emulators, of, options, two};
 use ostler_machine_launch::{Ended, LaunchError, run};
 use ostler_machine_memory::{Catalogue, Part};
-use ostler_machine_programs::{BALL, DOORBELL, MEMORY, figures};
+use ostler_machine_programs::{BALL, DOORBELL, MEMORY, PAGES, figures};
 
 const PARTS: [&str; 2] = ["xeon-gold-6230r", "thunderx2-cn9980"];
 const MIB: u64 = 1 << 20;
@@ -215,6 +215,68 @@ fn doorbells_come_on_time_however_much_memory_costs() {
                 );
             }
         }
+    }
+}
+
+#[test]
+fn the_others_page_costs_its_lines_where_it_lies_and_all_of_it_as_a_copy() {
+    const COUNT: u64 = 16;
+    let Some(emulators) =
+        emulators("the_others_page_costs_its_lines_where_it_lies_and_all_of_it_as_a_copy")
+    else {
+        return;
+    };
+    for model in ["separated", "shared", "fully-shared"] {
+        let (text, shared) = two(model);
+        // x86's pages and arm's, in memory that both see.
+        let [x86, arm] = [shared + 64 * MIB, shared + 128 * MIB];
+        let bench = Bench::new(PAGES, &[]);
+        let own = [512 * MIB, GIB + 512 * MIB];
+        bench.write("x86_64", PAGES.x86_64(&[COUNT, shared, x86, arm, own[0]]));
+        bench.write("aarch64", PAGES.aarch64(&[COUNT, shared, arm, x86, own[1]]));
+        let world = bench.world(&with_parts(&text));
+        let both = run(&world, &emulators, &options()).expect("they ran");
+        for (machine, ended) in both.iter().enumerate() {
+            let what = format!("{model}, {}", ended.name);
+            assert_eq!(of(ended, "BROKEN"), [0], "{what}");
+            let snoop = part(machine).snoop_data_cycles;
+            let snoop = match model {
+                "fully-shared" => ps(machine, snoop.socket),
+                _ => ps(machine, snoop.remote),
+            };
+            let lines = of(ended, "LINES");
+            assert_eq!(lines, [1, 2, 4, 8, 16, 32, 64]);
+            let (direct, copied) = (of(ended, "LINES-DIRECT"), of(ended, "LINES-COPIED"));
+            // Between two numbers of lines nothing differs but a snoop for each and seven words that L1 serves.
+            for (pair, ns) in lines.windows(2).zip(direct.windows(2)) {
+                let a_line = (ns[1] - ns[0]) * 1000 / (pair[1] - pair[0]);
+                let instructions = 8 * 8 * ps(machine, part(machine).cycles.l1);
+                assert!(
+                    (snoop - 1000..snoop + instructions).contains(&a_line),
+                    "{what}: {a_line} ps a line, {snoop} for the snoop"
+                );
+            }
+            // A copy is of all lines, with two doorbells, however few are used.
+            let whole = 64 * snoop / 1000 + 2 * 2000;
+            assert!(copied.iter().all(|&ns| ns > whole), "{what}: {copied:?}");
+            assert!(
+                direct
+                    .iter()
+                    .zip(&copied)
+                    .all(|(direct, copied)| direct < copied),
+                "{what}: {direct:?} ns, and {copied:?} by copies"
+            );
+            let [direct, copied, replica, own] =
+                ["DIRECT", "COPIED", "REPLICA", "OWN"].map(|word| of(ended, word)[0]);
+            assert!(direct < copied, "{what}: {direct} ns, {copied} by copies");
+            // All of it is in its caches by then.
+            assert!(
+                replica.abs_diff(own) * 100 <= own,
+                "{what}: {replica} ns and {own}"
+            );
+        }
+        let again = run(&world, &emulators, &options()).expect("they ran");
+        same(&both, &again, model);
     }
 }
 

@@ -41,6 +41,12 @@ pub const BALL: Program = program!("ball");
 /// Prints what as many loads take that L1 serves (`WARM`), and those from each address (`FIRST`, `SECOND`, `THIRD`), ns.
 pub const MEMORY: Program = program!("memory");
 
+/// The other machine's data, read where it lies and by copies of its pages; both boot it, and each reads in turn. Parameters: pages, 16 or more;
+/// the address of memory that both see, all zeros; of as many pages that the other reads; of the other's; of as many of its own.
+/// Prints `OWN`, `DIRECT`, `AGAIN`, `COPIED` and `REPLICA` (all pages, ns), for 1 to 64 lines of a page `LINES`, `LINES-DIRECT` and
+/// `LINES-COPIED` (ns a page), and `BROKEN`: sums that were wrong.
+pub const PAGES: Program = program!("pages");
+
 /// Interrupts between two fused machines, there and back; both boot it. Parameters: rounds; whether who waits sleeps (0), runs (1), or
 /// walks through memory (2); the address of memory that both see; that of 64 MiB to walk through. Prints `MACHINE`, `LATENCY`, `HEARD`, and `LEAST` and `MOST`: from the other's ring, by
 /// the other's clock, to the interrupt, by its own, ns.
