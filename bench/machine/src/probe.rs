@@ -48,6 +48,8 @@ pub enum Probe {
 /// A cache line, and a large page in lines.
 const LINE: usize = 64;
 const LARGE: usize = (2 << 20) / LINE;
+/// Lines that a stream reads at the most between two looks at the clock: a MiB.
+const CHUNK: usize = (1 << 20) / LINE;
 /// Steps between two looks at the clock: the instructions of one block of `asm!`, and how many blocks. A look costs what a hundred
 /// instructions do, so that ten thousand hits must hide it.
 const UNROLLED: usize = 256;
@@ -81,6 +83,7 @@ struct Line {
 struct Lines {
     all: Vec<Line>,
     from: usize,
+    count: usize,
 }
 
 impl Lines {
@@ -95,15 +98,15 @@ impl Lines {
             next: std::ptr::null(),
             rest: [1; 7],
         };
-        let all = vec![line; count + LARGE];
+        // As many large pages as they begin, each whole: the kernel makes none of a part.
+        let all = vec![line; count.next_multiple_of(LARGE) + LARGE];
         let into = all.as_ptr().addr() / LINE % LARGE;
         let from = (LARGE - into) % LARGE;
-        Ok(Lines { all, from })
+        Ok(Lines { all, from, count })
     }
 
     fn lines(&mut self) -> &mut [Line] {
-        let count = self.all.len() - LARGE;
-        &mut self.all[self.from..self.from + count]
+        &mut self.all[self.from..self.from + self.count]
     }
 }
 
@@ -175,29 +178,52 @@ fn steps(at: *const Line) -> *const Line {
     at
 }
 
+/// How many chunks were read in a span of time, by the times between which each was: parts of those at its ends, too.
+fn chunks_within(marks: &[Instant], begin: Instant, end: Instant) -> f64 {
+    let chunks = marks.windows(2).map(|chunk| {
+        let (from, to) = (chunk[0].max(begin), chunk[1].min(end));
+        let whole = (chunk[1] - chunk[0]).as_secs_f64();
+        // A chunk that took no time was read at one moment, in the span or not.
+        if whole == 0.0 {
+            f64::from(u8::from(from <= to))
+        } else {
+            to.saturating_duration_since(from).as_secs_f64() / whole
+        }
+    });
+    chunks.sum()
+}
+
 fn stream(word: &str, kib: usize, runs: u32) -> Result<()> {
+    let chunk = CHUNK.min(kib * 1024 / LINE);
+    ensure!(
+        chunk > 0 && (kib * 1024 / LINE).is_multiple_of(chunk),
+        "{kib} KiB are no whole number of MiB; give it a multiple of 1024, or fewer"
+    );
     let cpus = cpus()?;
     let together = Barrier::new(cpus.len());
-    let on = |cpu: usize| -> Result<Vec<(Instant, Instant)>> {
+    let on = |cpu: usize| -> Result<Vec<Vec<Instant>>> {
         pin(cpu)?;
         let mut memory = Lines::new(kib)?;
         let lines = memory.lines();
         let read = || {
-            let words = lines.iter().map(|line| line.rest[0]);
-            black_box(words.fold(0, u64::wrapping_add));
+            let mut marks = vec![Instant::now()];
+            for chunk in lines.chunks(chunk) {
+                let words = chunk.iter().map(|line| line.rest[0]);
+                black_box(words.fold(0, u64::wrapping_add));
+                marks.push(Instant::now());
+            }
+            marks
         };
         // What was written is in caches still, and is written back as it is read: that takes bandwidth too.
         read();
-        let mut spans = Vec::new();
+        let mut all = Vec::new();
         for _ in 0..runs {
             together.wait();
-            let begin = Instant::now();
-            read();
-            spans.push((begin, Instant::now()));
+            all.push(read());
         }
-        Ok(spans)
+        Ok(all)
     };
-    let spans = std::thread::scope(|scope| {
+    let cores = std::thread::scope(|scope| {
         let threads: Vec<_> = cpus
             .iter()
             .map(|&cpu| scope.spawn(move || on(cpu)))
@@ -211,9 +237,10 @@ fn stream(word: &str, kib: usize, runs: u32) -> Result<()> {
     })?;
     let mut figures = Vec::new();
     for run in 0..runs as usize {
-        let begins = || spans.iter().map(|s| s[run].0);
-        let ends = || spans.iter().map(|s| s[run].1);
-        // While all of them read, or the device has less to do than it could. Each has read its share of that time.
+        let marks = || cores.iter().map(|core| &core[run]);
+        let begins = || marks().filter_map(|marks| marks.first().copied());
+        let ends = || marks().filter_map(|marks| marks.last().copied());
+        // While all of them read, or the device has less to do than it could.
         let (mut begin, mut end) = (
             begins().max().context("no core")?,
             ends().min().context("no core")?,
@@ -226,14 +253,8 @@ fn stream(word: &str, kib: usize, runs: u32) -> Result<()> {
             );
         }
         let within = (end - begin).as_secs_f64();
-        let bytes: f64 = spans
-            .iter()
-            .map(|s| {
-                let (from, to) = (s[run].0.max(begin), s[run].1.min(end));
-                let share = (to - from).as_secs_f64() / (s[run].1 - s[run].0).as_secs_f64();
-                (kib * 1024) as f64 * share
-            })
-            .sum();
+        let chunks: f64 = marks().map(|marks| chunks_within(marks, begin, end)).sum();
+        let bytes = chunks * (chunk * LINE) as f64;
         figures.push(bytes / within / 1e6);
     }
     for figure in figures {
@@ -308,4 +329,24 @@ fn pin(cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
     sched_setaffinity(None, &set).with_context(|| format!("could not go to core {cpu}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_chunk_counts_as_far_as_it_was_read_in_the_span() {
+        let zero = Instant::now();
+        let at = |ms| zero + Duration::from_millis(ms);
+        // Fast at first, then slowly.
+        let marks = [at(10), at(20), at(30), at(70)];
+        let within = |from, to| chunks_within(&marks, at(from), at(to));
+        assert!((within(0, 100) - 3.0).abs() < 1e-9);
+        assert!((within(15, 50) - 2.0).abs() < 1e-9);
+        assert!((within(30, 40) - 0.25).abs() < 1e-9);
+        assert!(within(80, 90).abs() < 1e-9);
+    }
 }
