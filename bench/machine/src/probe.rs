@@ -45,9 +45,9 @@ pub enum Probe {
     },
 }
 
-/// A cache line, and a large page in lines.
+/// A cache line, and a large page, in bytes.
 const LINE: usize = 64;
-const LARGE: usize = (2 << 20) / LINE;
+const LARGE: usize = 2 << 20;
 /// Lines that a stream reads at the most between two looks at the clock: a MiB.
 const CHUNK: usize = (1 << 20) / LINE;
 /// Steps between two looks at the clock: the instructions of one block of `asm!`, and how many blocks. A look costs what a hundred
@@ -79,35 +79,46 @@ struct Line {
     rest: [u64; 7],
 }
 
-/// Lines of which the first that counts begins a large page.
-struct Lines {
-    all: Vec<Line>,
+/// A size in KiB, in lines.
+fn lines_of(kib: usize) -> Result<usize> {
+    let count = kib * 1024 / LINE;
+    ensure!(
+        count >= 2,
+        "{kib} KiB are too few for a chase; give it 1 or more"
+    );
+    Ok(count)
+}
+
+/// Memory in whole large pages, so that which of its lines share a cache's set doesn't hang on where the kernel has pages free.
+struct Paged<T> {
+    all: Vec<T>,
     from: usize,
     count: usize,
 }
 
-impl Lines {
-    fn new(kib: usize) -> Result<Lines> {
-        let count = kib * 1024 / LINE;
-        ensure!(
-            count >= 2,
-            "{kib} KiB are too few for a chase; give it 1 or more"
-        );
-        // Written, so that the memory is there.
-        let line = Line {
-            next: std::ptr::null(),
-            rest: [1; 7],
-        };
+impl<T: Copy> Paged<T> {
+    /// All filled with the same, so that the memory is there. A large page is a whole number of what is in it.
+    fn filled(with: T, count: usize) -> Paged<T> {
+        let page = LARGE / size_of::<T>();
         // As many large pages as they begin, each whole: the kernel makes none of a part.
-        let all = vec![line; count.next_multiple_of(LARGE) + LARGE];
-        let into = all.as_ptr().addr() / LINE % LARGE;
-        let from = (LARGE - into) % LARGE;
-        Ok(Lines { all, from, count })
+        let all = vec![with; count.next_multiple_of(page) + page];
+        let into = all.as_ptr().addr() / size_of::<T>() % page;
+        let from = (page - into) % page;
+        Paged { all, from, count }
     }
 
-    fn lines(&mut self) -> &mut [Line] {
+    fn all(&mut self) -> &mut [T] {
         &mut self.all[self.from..self.from + self.count]
     }
+}
+
+/// Lines to be chased through or read.
+fn lines(kib: usize) -> Result<Paged<Line>> {
+    let line = Line {
+        next: std::ptr::null(),
+        rest: [1; 7],
+    };
+    Ok(Paged::filled(line, lines_of(kib)?))
 }
 
 /// A generator of numbers (xorshift): the same on every machine.
@@ -127,8 +138,8 @@ impl Numbers {
 }
 
 fn chase(word: &str, kib: usize, runs: u32) -> Result<()> {
-    let mut memory = Lines::new(kib)?;
-    let lines = memory.lines();
+    let mut memory = lines(kib)?;
+    let lines = memory.all();
     // One cycle through all of them, in random order (Sattolo).
     let mut order: Vec<usize> = (0..lines.len()).collect();
     let mut numbers = Numbers(88_172_645_463_325_252);
@@ -203,8 +214,8 @@ fn stream(word: &str, kib: usize, runs: u32) -> Result<()> {
     let together = Barrier::new(cpus.len());
     let on = |cpu: usize| -> Result<Vec<Vec<Instant>>> {
         pin(cpu)?;
-        let mut memory = Lines::new(kib)?;
-        let lines = memory.lines();
+        let mut memory = lines(kib)?;
+        let lines = memory.all();
         let read = || {
             let mut marks = vec![Instant::now()];
             for chunk in lines.chunks(chunk) {
@@ -275,13 +286,14 @@ fn mix(word: &str, numbers: usize, cores: usize, runs: u32) -> Result<()> {
     let on = move |core: usize| -> Result<Vec<u128>> {
         pin(cpus[core])?;
         // Kept, so that every run has the same memory, and not what the kernel gives it anew.
-        let mut room = vec![0; numbers];
-        sort_and_search(&mut room);
+        let mut room = Paged::filled(0, numbers);
+        let room = room.all();
+        sort_and_search(room);
         let mut figures = Vec::new();
         for _ in 0..runs {
             together.wait();
             let begin = Instant::now();
-            black_box(sort_and_search(&mut room));
+            black_box(sort_and_search(room));
             together.wait();
             figures.push(begin.elapsed().as_nanos());
         }

@@ -39,6 +39,15 @@ fn ps(machine: usize, cycles: u32) -> u64 {
     u64::from(cycles) * 1_000_000 / u64::from(part(machine).clock_mhz)
 }
 
+/// What a line that the other machine has for itself costs a machine in a model, ps.
+fn snoop(machine: usize, model: &str) -> u64 {
+    let cycles = part(machine).snoop_data_cycles;
+    match model {
+        "fully-shared" => ps(machine, cycles.socket),
+        _ => ps(machine, cycles.remote),
+    }
+}
+
 /// A figure in ps is what a table says.
 fn is(found: u64, table: u64, what: &str) {
     let off = found.abs_diff(table);
@@ -159,11 +168,7 @@ fn a_line_that_both_write_is_snooped_at_the_tables_cost() {
         for (machine, ended) in both.iter().enumerate() {
             assert_eq!(of(ended, "BROKEN"), [0], "{model}");
             let (least, most) = (of(ended, "LEAST")[0], of(ended, "MOST")[0]);
-            let snoop = part(machine).snoop_data_cycles;
-            let table = match model {
-                "fully-shared" => ps(machine, snoop.socket),
-                _ => ps(machine, snoop.remote),
-            };
+            let table = snoop(machine, model);
             let warm = of(ended, "WARM")[0] * 1000;
             let l1 = ps(machine, part(machine).cycles.l1);
             for took in [least, most] {
@@ -239,11 +244,7 @@ fn the_others_page_costs_its_lines_where_it_lies_and_all_of_it_as_a_copy() {
         for (machine, ended) in both.iter().enumerate() {
             let what = format!("{model}, {}", ended.name);
             assert_eq!(of(ended, "BROKEN"), [0], "{what}");
-            let snoop = part(machine).snoop_data_cycles;
-            let snoop = match model {
-                "fully-shared" => ps(machine, snoop.socket),
-                _ => ps(machine, snoop.remote),
-            };
+            let snoop = snoop(machine, model);
             let lines = of(ended, "LINES");
             assert_eq!(lines, [1, 2, 4, 8, 16, 32, 64]);
             let (direct, copied) = (of(ended, "LINES-DIRECT"), of(ended, "LINES-COPIED"));
