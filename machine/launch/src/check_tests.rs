@@ -287,7 +287,7 @@ fn what_memory_costs_is_told_of_both_machines_or_of_neither() {
     );
     refused(
         &parts("shared", SHARED, [X86, ARM], "pool = \"swap\"\n"),
-        "w.toml:12: pool = \"swap\": node 2 is a `swap`, which isn't known; known are: cxl2-e3s-x8, cxl3-pool",
+        "w.toml:12: pool = \"swap\": node 2 is a `swap`, which isn't known; known are: cxl2-e3s-x8, cxl3-pool; or leave `pool` out",
     );
     refused(
         &parts("shared", SHARED, [X86, "part = \"z80\"\n"], ""),

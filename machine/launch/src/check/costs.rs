@@ -6,6 +6,7 @@ use toml::Spanned;
 use super::{CORES, Checker};
 use crate::error::WorldError;
 use crate::raw::RawWorld;
+use crate::topology::POOL;
 use crate::world::{Model, World};
 
 impl Checker<'_> {
@@ -79,15 +80,18 @@ impl Checker<'_> {
         let mut parts = machines().filter_map(|machine| machine.part.as_ref());
         let part = parts.find(|part| catalogue.part(part.get_ref()).is_none());
         let pool = pool.filter(|pool| catalogue.device(pool.get_ref()).is_none());
-        let (key, at) = match (part, pool) {
-            (Some(part), _) => ("part", part),
-            (None, Some(pool)) => ("pool", pool),
-            (None, None) => ("part", told),
+        let (key, at, remedy) = match (part, pool) {
+            (None, Some(pool)) => (
+                "pool",
+                pool,
+                format!("or leave `pool` out, and it is a {POOL}"),
+            ),
+            (part, _) => (
+                "part",
+                part.unwrap_or(told),
+                "or leave `part` out, and every access costs nothing".to_owned(),
+            ),
         };
-        self.refuse(
-            at,
-            format!("{key} = \"{}\": {error}", at.get_ref()),
-            "or leave `part` out, and every access costs nothing",
-        )
+        self.refuse(at, format!("{key} = \"{}\": {error}", at.get_ref()), remedy)
     }
 }
