@@ -23,9 +23,11 @@ use crate::cgroup;
 use crate::error::SenseError;
 use crate::files::KeptFile;
 use crate::guest_report::{Report, Source};
-use crate::qmp::process::Process;
+use crate::qmp::process::{self, Process};
 use crate::threads::{self, ProcThreads, ThreadKey, ThreadMeter};
 
+/// For how long threads are listed in each snapshot after some came or went: a new one has its creator's name until it has run.
+const SETTLES: Nanos = Nanos::from_secs(1);
 /// How often a guest's cgroup is read where its change can't be noticed.
 const CGROUP_AGE_MAX: Nanos = Nanos::from_secs(1);
 
@@ -53,6 +55,10 @@ struct Guest {
     tasks: Option<KeptFile>,
     /// What was seen of its threads when they were listed.
     seen: Seen,
+    /// Until when they are listed again.
+    unsettled: Nanos,
+    /// vCPU index and thread, in order of index: those that were told of, and those that their names tell.
+    vcpus: Vec<(u32, Tid)>,
     vhost: Vec<(Tid, Option<u32>)>,
     emulator: Vec<Tid>,
     meters: BTreeMap<Tid, ThreadMeter>,
@@ -168,7 +174,7 @@ impl Guests {
     ) -> Vec<GuestView> {
         let notified = self.notified();
         self.read(bpf);
-        if self.relist(sources) {
+        if self.relist(sources, now) {
             self.read(bpf);
         }
         let mut at = 0;
@@ -196,7 +202,7 @@ impl Guests {
 
     /// Lists the threads of guests whose threads changed anew, and has their sources ask them too. Says whether there
     /// were any.
-    fn relist(&mut self, sources: &mut [Box<dyn Source>]) -> bool {
+    fn relist(&mut self, sources: &mut [Box<dyn Source>], now: Nanos) -> bool {
         let mut at = 0;
         let mut any = false;
         for (pid, guest) in &mut self.by_pid {
@@ -204,12 +210,17 @@ impl Guests {
             let readings = &self.readings[at..at + len];
             at += len;
             let seen = guest.seen(readings);
-            if seen == guest.seen {
+            let changed = seen != guest.seen;
+            if !changed && now >= guest.unsettled {
                 continue;
             }
             guest.list_threads();
-            guest.seen = seen;
             any = true;
+            if !changed {
+                continue;
+            }
+            guest.seen = seen;
+            guest.unsettled = now.saturating_add(SETTLES);
             for source in sources.iter_mut() {
                 source.nudge(*pid);
             }
@@ -254,6 +265,8 @@ impl Guest {
             confirmed,
             process,
             seen: Seen::default(),
+            unsettled: Nanos::ZERO,
+            vcpus: Vec::new(),
             vhost: Vec::new(),
             emulator: Vec::new(),
             meters: BTreeMap::new(),
@@ -279,19 +292,29 @@ impl Guest {
     }
 
     /// Sorts the process's threads by what they do.
+    ///
+    /// The source's word on vCPUs comes first. One that it hasn't told of yet, since it was plugged in just now, is known by
+    /// its name, where QEMU names its threads; so it has its cores in the period that sees it, and not only when the source has answered.
     fn list_threads(&mut self) {
         let worker = format!("vhost-{}", self.report.pid);
-        let vcpus: BTreeSet<Tid> = self.report.vcpus.iter().map(|(_, tid)| *tid).collect();
+        let told: BTreeSet<Tid> = self.report.vcpus.iter().map(|(_, tid)| *tid).collect();
         let mut vhost = Vec::new();
+        self.vcpus.clone_from(&self.report.vcpus);
         self.emulator.clear();
         let threads = self.process.threads();
-        for &tid in threads.iter().filter(|tid| !vcpus.contains(tid)) {
-            if self.process.comm(tid).is_some_and(|comm| comm == worker) {
+        for &tid in threads.iter().filter(|tid| !told.contains(tid)) {
+            let comm = self.process.comm(tid).unwrap_or_default();
+            if comm == worker {
                 vhost.push(tid);
+            } else if let Some(index) = process::vcpu_of(&comm)
+                && !self.vcpus.iter().any(|&(known, _)| known == index)
+            {
+                self.vcpus.push((index, tid));
             } else {
                 self.emulator.push(tid);
             }
         }
+        self.vcpus.sort_unstable();
         let queues = self.report.taps.iter().map(|tap| tap.queues).sum();
         self.vhost = assign_queues(vhost, queues, self.report.vsock_cid.is_some());
     }
@@ -300,14 +323,14 @@ impl Guest {
     fn keys(&self, out: &mut Vec<ThreadKey>) {
         let pid = self.report.pid;
         let leader = Tid(pid.0);
-        let vcpus = self.report.vcpus.iter().map(|(_, tid)| *tid);
+        let vcpus = self.vcpus.iter().map(|(_, tid)| *tid);
         let vhost = self.vhost.iter().map(|(tid, _)| *tid);
         let all = std::iter::once(leader).chain(vcpus).chain(vhost);
         out.extend(all.map(|tid| ThreadKey { pid, tid }));
     }
 
     fn keys_len(&self) -> usize {
-        1 + self.report.vcpus.len() + self.vhost.len()
+        1 + self.vcpus.len() + self.vhost.len()
     }
 
     /// Whether the process is still there. BPF tells it with the leader's reading; without it, an unreadable leader is
@@ -391,9 +414,8 @@ impl Guest {
             meters.insert(tid, meter);
             usage
         };
-        let (of_vcpus, of_vhost) =
-            readings[1..].split_at(report.vcpus.len().min(readings.len() - 1));
-        let vcpus = report
+        let (of_vcpus, of_vhost) = readings[1..].split_at(self.vcpus.len().min(readings.len() - 1));
+        let vcpus = self
             .vcpus
             .iter()
             .zip(of_vcpus)

@@ -9,6 +9,7 @@
 //!
 //! Depends on `ostler-model` for its nouns and on `ostler-abi` for what it shares with BPF; on no other room.
 
+mod bell;
 mod bpf;
 mod capability;
 mod cgroup;
@@ -32,6 +33,7 @@ mod tap;
 mod threads;
 mod topology;
 
+pub use bell::Bell;
 pub use bpf::BpfError;
 pub use config::{Roots, SenseConfig};
 pub use error::SenseError;

@@ -2,6 +2,7 @@
 
 use ostler_model::{Capability, CpuSet, Facts, Nanos, NicView, Pid, Snapshot, Tid};
 
+use crate::bell::Bell;
 use crate::bpf::BpfError;
 use crate::bpf::host::HostBpf;
 use crate::bpf::tap::TapBpf;
@@ -49,6 +50,11 @@ pub struct Sensor {
 impl Sensor {
     /// Looks at the host, loads what its kernel can run, and begins to look for guests.
     pub fn new(config: SenseConfig) -> Result<Sensor, SenseError> {
+        Sensor::with_bell(config, &Bell::silent())
+    }
+
+    /// The same, with a bell that is rung when it is told of a guest that came, changed or went.
+    pub fn with_bell(config: SenseConfig, bell: &Bell) -> Result<Sensor, SenseError> {
         let roots = &config.roots;
         let topology = topology::read(&roots.sys)?;
         let online = topology.online();
@@ -92,11 +98,11 @@ impl Sensor {
                 full: Nanos::from_secs(30),
                 silence: Nanos::from_secs(30),
             };
-            let source = QmpSource::start(roots, &config.qmp_globs, timing)?;
+            let source = QmpSource::start(roots, &config.qmp_globs, timing, bell.clone())?;
             sources.push(Box::new(source));
         }
         if let Some(uri) = &config.libvirt {
-            sources.push(libvirt(uri, &config)?);
+            sources.push(libvirt(uri, &config, bell)?);
         }
 
         let nics: Vec<_> = config
@@ -321,14 +327,14 @@ fn sees_our_threads(bpf: &HostBpf) -> Result<(), BpfError> {
 }
 
 #[cfg(feature = "libvirt")]
-fn libvirt(uri: &str, config: &SenseConfig) -> Result<Box<dyn Source>, SenseError> {
+fn libvirt(uri: &str, config: &SenseConfig, bell: &Bell) -> Result<Box<dyn Source>, SenseError> {
     let proc = &config.roots.proc;
-    let source = crate::libvirt::LibvirtSource::start(proc, uri, config.confirm)?;
+    let source = crate::libvirt::LibvirtSource::start(proc, uri, config.confirm, bell.clone())?;
     Ok(Box::new(source))
 }
 
 #[cfg(not(feature = "libvirt"))]
-fn libvirt(uri: &str, _config: &SenseConfig) -> Result<Box<dyn Source>, SenseError> {
+fn libvirt(uri: &str, _config: &SenseConfig, _bell: &Bell) -> Result<Box<dyn Source>, SenseError> {
     Err(SenseError::Libvirt {
         uri: uri.to_owned(),
         why: "this ostler was built without the feature `libvirt`; build one with it, or use QMP sockets".to_owned(),

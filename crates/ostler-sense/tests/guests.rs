@@ -5,8 +5,8 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{FakeGuest, allowed, named, until};
-use ostler_model::{GuestId, Nanos};
-use ostler_sense::{SenseConfig, Sensor, now};
+use ostler_model::{GuestId, Nanos, Snapshot};
+use ostler_sense::{Bell, SenseConfig, Sensor, now};
 use rustix::process::Signal;
 
 /// Not a test: the process that [`FakeGuest`] starts.
@@ -16,13 +16,16 @@ fn as_guest() {
 }
 
 fn sensor(folder: &tempfile::TempDir, bpf: bool) -> Sensor {
-    Sensor::new(SenseConfig {
+    Sensor::new(config(folder, bpf)).unwrap()
+}
+
+fn config(folder: &tempfile::TempDir, bpf: bool) -> SenseConfig {
+    SenseConfig {
         qmp_globs: vec![format!("{}/*.qmp", folder.path().display())],
         bpf,
         confirm: Nanos::from_millis(200),
         ..SenseConfig::default()
-    })
-    .unwrap()
+    }
 }
 
 #[test]
@@ -79,6 +82,81 @@ fn guests_and_vcpus_come_and_go() {
     let again = FakeGuest::start(&folder.path().join("c.qmp"), "beta", "normal", 1);
     let snapshot = until(&mut sensor, "beta again", |s| named(s, "beta").is_some());
     assert_eq!(named(&snapshot, "beta").unwrap().pid.0, again.pid);
+}
+
+/// The monitor would tell of it, but only once it has been asked: till then the vCPU is known by its thread's name.
+#[test]
+fn a_plugged_vcpu_is_known_before_its_monitor_has_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut sensor = sensor(&folder, false);
+    let mut guest = FakeGuest::start(&folder.path().join("a.qmp"), "alpha", "normal", 1);
+    until(&mut sensor, "one vCPU", |s| {
+        named(s, "alpha").is_some_and(|g| g.vcpus.len() == 1)
+    });
+    guest.set_status("silent");
+    guest.plug();
+    let snapshot = until(&mut sensor, "two vCPUs", |s| {
+        named(s, "alpha").is_some_and(|g| g.vcpus.len() == 2)
+    });
+    let seen = named(&snapshot, "alpha").unwrap();
+    let indices: Vec<u32> = seen.vcpus.iter().map(|vcpu| vcpu.index).collect();
+    assert_eq!(indices, [0, 1]);
+    assert!(
+        !seen.emulator.contains(&seen.vcpus[1].tid),
+        "and it is that alone"
+    );
+}
+
+#[test]
+fn the_bell_rings_when_a_guest_comes_changes_or_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ring, heard) = std::sync::mpsc::channel();
+    let bell = Bell::new(move || {
+        let _ = ring.send(());
+    });
+    let mut sensor = Sensor::with_bell(config(&folder, false), &bell).unwrap();
+    // It is rung once what is told has changed, so the next snapshot has it, with no waiting but for the bell.
+    let mut rings = |what: &str, wanted: &dyn Fn(&Snapshot) -> bool| {
+        loop {
+            let in_time = heard.recv_timeout(Duration::from_secs(20));
+            in_time.unwrap_or_else(|_| panic!("{what}: not rung in 20 s"));
+            if wanted(&sensor.snapshot(now())) {
+                return;
+            }
+        }
+    };
+    let mut guest = FakeGuest::start(&folder.path().join("a.qmp"), "alpha", "normal", 1);
+    rings("it came", &|s| named(s, "alpha").is_some());
+    guest.plug();
+    rings("it has grown", &|s| {
+        named(s, "alpha").is_some_and(|guest| guest.vcpus.len() == 2)
+    });
+    guest.kill();
+    rings("it went", &|s| s.guests.is_empty());
+}
+
+/// Whoever listens first at libvirt's socket has the monitor, and libvirt could not start the domain.
+#[test]
+fn libvirts_own_socket_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let domain = folder.path().join("domain-1-web");
+    std::fs::create_dir(&domain).unwrap();
+    let mut sensor = Sensor::new(SenseConfig {
+        qmp_globs: vec![format!("{}/*/*.sock", folder.path().display())],
+        bpf: false,
+        ..SenseConfig::default()
+    })
+    .unwrap();
+    let _own = FakeGuest::start(&domain.join("monitor.sock"), "libvirt's", "normal", 1);
+    let mut other = FakeGuest::start(&domain.join("second.sock"), "ours", "normal", 1);
+    // Several rounds with the other.
+    for vcpus in 1..4 {
+        until(&mut sensor, "the other", |s| {
+            assert!(named(s, "libvirt's").is_none());
+            named(s, "ours").is_some_and(|guest| guest.vcpus.len() == vcpus)
+        });
+        other.plug();
+    }
 }
 
 /// Somebody still puts it together, and gives up on it if we put our hand to it meanwhile.

@@ -13,7 +13,7 @@ use ostler_model::{
 };
 use ostler_policy::partition::demand::OLD_AFTER_PERIODS;
 use ostler_record::{Decided, Inputs};
-use ostler_sense::{SenseConfig, Sensor};
+use ostler_sense::{Bell, SenseConfig, Sensor};
 
 use crate::steward::control::mix;
 use crate::steward::{Act, Decide, Restored, Sense};
@@ -56,15 +56,24 @@ impl Roots {
 
 /// What this host is.
 pub fn facts() -> anyhow::Result<Facts> {
-    let sensor = sense(&Config::default(), &Roots::default())?;
+    let config = sense_config(&Config::default(), &Roots::default());
+    let sensor = Sensor::new(config).context(CANT_SENSE)?;
     Ok(sensor.facts().clone())
 }
 
-/// Begins to sense.
-pub fn sense(config: &Config, roots: &Roots) -> anyhow::Result<HostSense> {
+const CANT_SENSE: &str = "could not begin to sense this host";
+
+/// Begins to sense. `changed` is called, from any thread, when guests came, changed or went.
+pub fn sense(
+    config: &Config,
+    roots: &Roots,
+    changed: impl Fn() + Send + Sync + 'static,
+) -> anyhow::Result<HostSense> {
     let config = sense_config(config, roots);
+    let bell = Bell::new(changed);
     Ok(HostSense {
-        sensor: Sensor::new(config.clone()).context("could not begin to sense this host")?,
+        sensor: Sensor::with_bell(config.clone(), &bell).context(CANT_SENSE)?,
+        bell,
         config,
         roots: roots.clone(),
     })
@@ -92,6 +101,7 @@ fn confirm_every(period: Nanos) -> Nanos {
 /// Senses this host.
 pub struct HostSense {
     sensor: Sensor,
+    bell: Bell,
     config: SenseConfig,
     roots: Roots,
 }
@@ -111,7 +121,7 @@ impl Sense for HostSense {
             return Ok(());
         }
         // A new sensor counts from the beginning; the old one stays where the new one can't be had.
-        self.sensor = Sensor::new(config.clone())
+        self.sensor = Sensor::with_bell(config.clone(), &self.bell)
             .context("could not sense this host by the new configuration")?;
         self.config = config;
         Ok(())

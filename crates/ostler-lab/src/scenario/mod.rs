@@ -207,6 +207,8 @@ pub enum FaultKind {
     ForeignAffinity,
     /// The guest's agent is silent, slow, sends noise, or lies.
     AgentMisbehaves,
+    /// The steward is told to end while the host is overloaded.
+    Overload,
     /// The host's kernel changes its own running code, over and over, while its cores interrupt each other.
     CodeChanges,
     /// Not a fault: tests of crates that need this host's kernel run in it.
@@ -215,13 +217,14 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// Every kind, by the name that scenarios and events use.
-    pub const ALL: [(&'static str, FaultKind); 8] = [
+    pub const ALL: [(&'static str, FaultKind); 9] = [
         ("kill", FaultKind::Kill),
         ("guest-dies", FaultKind::GuestDies),
         ("qmp-hangs", FaultKind::QmpHangs),
         ("cgroup-vanishes", FaultKind::CgroupVanishes),
         ("foreign-affinity", FaultKind::ForeignAffinity),
         ("agent-misbehaves", FaultKind::AgentMisbehaves),
+        ("overload", FaultKind::Overload),
         ("code-changes", FaultKind::CodeChanges),
         ("kernel-tests", FaultKind::KernelTests),
     ];
@@ -233,7 +236,8 @@ impl FaultKind {
             FaultKind::Kill
             | FaultKind::CgroupVanishes
             | FaultKind::ForeignAffinity
-            | FaultKind::AgentMisbehaves => Some(Class::LatencyCritical),
+            | FaultKind::AgentMisbehaves
+            | FaultKind::Overload => Some(Class::LatencyCritical),
             FaultKind::CodeChanges | FaultKind::KernelTests => None,
         }
     }
@@ -244,7 +248,10 @@ impl FaultKind {
             FaultKind::Kill => 5.0,
             FaultKind::GuestDies => 40.0,
             FaultKind::QmpHangs | FaultKind::CgroupVanishes | FaultKind::ForeignAffinity => 20.0,
-            FaultKind::AgentMisbehaves | FaultKind::CodeChanges | FaultKind::KernelTests => 60.0,
+            FaultKind::AgentMisbehaves
+            | FaultKind::Overload
+            | FaultKind::CodeChanges
+            | FaultKind::KernelTests => 60.0,
         }
     }
 }

@@ -454,6 +454,9 @@ fn read_network(
     names
 }
 
+/// The name of libvirt's sockets to its guests' monitors.
+const LIBVIRT_MONITOR: &str = "monitor.sock";
+
 fn read_daemon(root: &mut Section<'_, '_>, errors: &mut Errors<'_>) -> DaemonConfig {
     let mut section = root.section(errors, "discovery", "[discovery]");
     let usual = DiscoveryConfig::default();
@@ -463,6 +466,17 @@ fn read_daemon(root: &mut Section<'_, '_>, errors: &mut Errors<'_>) -> DaemonCon
         "write patterns of sockets' paths, such as [\"/run/qemu/*.qmp\"]",
         read::path("/run/qemu/*.qmp"),
     );
+    for path in qmp.iter().flatten() {
+        if path.value.rsplit('/').next() == Some(LIBVIRT_MONITOR) {
+            errors.at(
+                path.span.clone(),
+                Problem::new(
+                    format!("`{}` is libvirt's own monitor, which serves nobody else", path.value),
+                    "have libvirt asked, with libvirt = \"qemu:///system\", or give the domain a second QMP socket".to_owned(),
+                ),
+            );
+        }
+    }
     let discovery = DiscoveryConfig {
         qmp: qmp.map_or(usual.qmp, |paths| {
             paths.into_iter().map(|path| path.value).collect()

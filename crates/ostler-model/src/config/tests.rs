@@ -327,6 +327,12 @@ fn each_mistake_is_refused_at_its_place() {
             17,
             "needs an objective",
         ),
+        (
+            "[discovery]\nqmp = [\"/run/qemu/*.qmp\", \"/var/lib/libvirt/qemu/*/monitor.sock\"]",
+            2,
+            27,
+            "libvirt's own monitor",
+        ),
         ("[stewart]\nmode = \"act\"", 1, 2, "`stewart` is not known"),
         ("steward = 1", 1, 11, "must be a table"),
         (

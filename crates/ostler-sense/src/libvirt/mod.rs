@@ -23,6 +23,7 @@ use virt::sys::{
     virDomainState,
 };
 
+use crate::bell::Bell;
 use crate::error::SenseError;
 use crate::files;
 use crate::guest_report::{Report, Source};
@@ -77,6 +78,7 @@ impl LibvirtSource {
         proc: &Path,
         uri: &str,
         confirm: Nanos,
+        bell: Bell,
     ) -> Result<LibvirtSource, SenseError> {
         events::begin();
         let connection = connect(uri).map_err(|error| SenseError::Libvirt {
@@ -92,6 +94,7 @@ impl LibvirtSource {
             proc: proc.to_owned(),
             uri: uri.to_owned(),
             confirm,
+            bell,
             shared: Arc::clone(&shared),
             domains: BTreeMap::new(),
         };
@@ -144,6 +147,7 @@ struct Worker {
     proc: PathBuf,
     uri: String,
     confirm: Nanos,
+    bell: Bell,
     shared: Arc<Shared>,
     domains: BTreeMap<u32, Known>,
 }
@@ -224,7 +228,12 @@ impl Worker {
             self.confirm(id, now);
         }
         self.domains.retain(|id, _| ids.contains(id));
-        self.shared.lock().reports.retain(|id, _| ids.contains(id));
+        let mut state = self.shared.lock();
+        let before = state.reports.len();
+        state.reports.retain(|id, _| ids.contains(id));
+        if state.reports.len() < before {
+            self.bell.ring();
+        }
         Ok(())
     }
 
@@ -285,6 +294,7 @@ impl Worker {
             Some((same, confirmed)) if **same == report => *confirmed = now,
             _ => {
                 state.reports.insert(id, (Arc::new(report), now));
+                self.bell.ring();
             }
         }
     }
@@ -301,37 +311,16 @@ fn vcpus(process: &Process) -> Vec<(u32, Tid)> {
     let mut vcpus: Vec<(u32, Tid)> = process
         .threads()
         .into_iter()
-        .filter_map(|tid| Some((vcpu_of(&process.comm(tid)?)?, tid)))
+        .filter_map(|tid| Some((process::vcpu_of(&process.comm(tid)?)?, tid)))
         .collect();
     vcpus.sort_unstable();
     vcpus.dedup_by_key(|(index, _)| *index);
     vcpus
 }
 
-/// `CPU 3/KVM` is vCPU 3, `CPU 0/TCG` vCPU 0.
-fn vcpu_of(comm: &str) -> Option<u32> {
-    let (index, accelerator) = comm.strip_prefix("CPU ")?.split_once('/')?;
-    matches!(accelerator, "KVM" | "TCG").then(|| index.parse().ok())?
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_vcpus_name_tells_its_number() {
-        assert_eq!(vcpu_of("CPU 12/KVM"), Some(12));
-        assert_eq!(vcpu_of("CPU 0/TCG"), Some(0));
-        for other in [
-            "CPU /KVM",
-            "CPU 1",
-            "worker",
-            "IO mon_iothread",
-            "CPU -1/KVM",
-        ] {
-            assert_eq!(vcpu_of(other), None, "{other}");
-        }
-    }
 
     #[test]
     fn a_domain_that_starts_is_no_guest_yet() {
@@ -350,8 +339,13 @@ mod tests {
     /// libvirt's own test driver: a connection with one running domain, of which there is no process.
     #[test]
     fn domains_without_a_process_are_no_guests() {
-        let mut source =
-            LibvirtSource::start(Path::new("/proc"), "test:///default", Nanos(1)).unwrap();
+        let mut source = LibvirtSource::start(
+            Path::new("/proc"),
+            "test:///default",
+            Nanos(1),
+            Bell::silent(),
+        )
+        .unwrap();
         source.nudge(Pid(1));
         let mut reports = Vec::new();
         source.reports(&mut reports);
@@ -367,7 +361,13 @@ mod tests {
 
     #[test]
     fn a_connection_that_is_not_there_is_refused_with_its_name() {
-        let refused = LibvirtSource::start(Path::new("/proc"), "nonsense:///x", Nanos(1)).err();
+        let refused = LibvirtSource::start(
+            Path::new("/proc"),
+            "nonsense:///x",
+            Nanos(1),
+            Bell::silent(),
+        )
+        .err();
         assert!(matches!(refused, Some(SenseError::Libvirt { uri, .. }) if uri == "nonsense:///x"));
     }
 }

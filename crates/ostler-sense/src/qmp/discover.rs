@@ -154,11 +154,20 @@ fn expand(
         if !rest.is_empty() {
             expand(&path, rest, folders, found);
         } else if found.len() < SOCKETS_MAX
+            && !is_libvirts_own(&path)
             && std::fs::metadata(&path).is_ok_and(|meta| meta.file_type().is_socket())
         {
             found.insert(path);
         }
     }
+}
+
+/// Whether it is libvirt's socket to a monitor, `domain-ID-NAME/monitor.sock`. A monitor serves one client at a time: were it us, libvirt
+/// could not start the domain, and else we'd wait for as long as it runs.
+fn is_libvirts_own(path: &Path) -> bool {
+    let folder = path.parent().and_then(Path::file_name);
+    path.file_name().is_some_and(|name| name == "monitor.sock")
+        && folder.is_some_and(|name| name.as_encoded_bytes().starts_with(b"domain-"))
 }
 
 /// `*` stands for any text, which for a name starting with a dot must be written out.

@@ -111,3 +111,29 @@ pub(crate) fn taps(descriptors: &BTreeMap<u32, String>, network: &[Network]) -> 
     }
     taps
 }
+
+/// The vCPU that a thread of this name is, as QEMU names its threads when it is told to: `CPU 3/KVM` is vCPU 3, `CPU 0/TCG` vCPU 0.
+pub(crate) fn vcpu_of(comm: &str) -> Option<u32> {
+    let (index, accelerator) = comm.strip_prefix("CPU ")?.split_once('/')?;
+    matches!(accelerator, "KVM" | "TCG").then(|| index.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vcpus_name_tells_its_number() {
+        assert_eq!(vcpu_of("CPU 12/KVM"), Some(12));
+        assert_eq!(vcpu_of("CPU 0/TCG"), Some(0));
+        for other in [
+            "CPU /KVM",
+            "CPU 1",
+            "worker",
+            "IO mon_iothread",
+            "CPU -1/KVM",
+        ] {
+            assert_eq!(vcpu_of(other), None, "{other}");
+        }
+    }
+}

@@ -29,6 +29,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::connection::{Connection, Timing};
 use super::discover::Discovery;
 use super::process::Process;
+use crate::bell::Bell;
 use crate::config::Roots;
 use crate::error::SenseError;
 use crate::guest_report::{Report, Source};
@@ -57,6 +58,7 @@ impl QmpSource {
         roots: &Roots,
         patterns: &[String],
         timing: Timing,
+        bell: Bell,
     ) -> Result<QmpSource, SenseError> {
         let failed = |what| move |source: io::Error| SenseError::System { what, source };
         let shared = Arc::new(Shared::default());
@@ -67,6 +69,7 @@ impl QmpSource {
         let mut worker = Worker {
             roots: roots.clone(),
             timing,
+            bell,
             discovery: Discovery::new(patterns)?,
             shared: Arc::clone(&shared),
             wake: Arc::clone(&wake),
@@ -132,6 +135,7 @@ const FIRST_TOKEN: u64 = 2;
 struct Worker {
     roots: Roots,
     timing: Timing,
+    bell: Bell,
     discovery: Discovery,
     shared: Arc<Shared>,
     wake: Arc<OwnedFd>,
@@ -249,7 +253,7 @@ impl Worker {
             .collect();
         for path in gone {
             self.monitors.remove(&path);
-            lock(&self.shared.reports).remove(&path);
+            self.forget(&path);
         }
     }
 
@@ -320,7 +324,14 @@ impl Worker {
         monitor.retry_at = now.saturating_add(monitor.pause);
         if monitor.process.as_ref().is_some_and(|p| !p.lives()) {
             monitor.process = None;
-            lock(&self.shared.reports).remove(path);
+            self.forget(path);
+        }
+    }
+
+    /// Tells no longer of a guest that is gone.
+    fn forget(&self, path: &Path) {
+        if lock(&self.shared.reports).remove(path).is_some() {
+            self.bell.ring();
         }
     }
 
@@ -363,8 +374,10 @@ impl Worker {
                     let stale = before.is_some_and(|before| !connection.is_of(before));
                     if let Some(report) = connection.report(&path, before, answers) {
                         reports.insert(path.clone(), (Arc::new(report), now));
+                        self.bell.ring();
                     } else if stale {
                         reports.remove(&path);
+                        self.bell.ring();
                     }
                 }
             }

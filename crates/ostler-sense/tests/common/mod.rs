@@ -80,7 +80,7 @@ impl FakeGuest {
         self.stdin.write_all(b"plug\n").unwrap();
     }
 
-    /// What `query-status` says from now on, `running` at first. No event tells of it.
+    /// What `query-status` says from now on, `running` at first. No event tells of it. When it is `silent`, nothing is answered at all.
     pub fn set_status(&mut self, status: &str) {
         writeln!(self.stdin, "status {status}").unwrap();
     }
@@ -241,6 +241,9 @@ fn serve(
             loop {
                 stream.write_all(b"{\"event\": \"RESET\", \"timestamp\": {}}\r\n")?;
             }
+        }
+        if *status.lock().unwrap() == "silent" {
+            continue;
         }
         let answer = answer(&request, tids, status);
         let reply = json!({"return": answer, "id": request["id"]}).to_string();

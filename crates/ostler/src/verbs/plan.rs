@@ -52,7 +52,7 @@ struct Result {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let first = args.config.load(None)?;
-    let mut sense = wire::sense(&first.config, &args.roots)?;
+    let mut sense = wire::sense(&first.config, &args.roots, || {})?;
     let config = args.config.load(Some(sense.facts()))?.config;
     let (mut agents, _) = wire::agents(&config.daemon.agent)?;
 

@@ -96,7 +96,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let first = args.config.load(None)?.config;
     let journal = PathBuf::from(&first.daemon.journal.path);
     let _lock = InstanceLock::take(&journal).map_err(|error| error.into_error("start another"))?;
-    let sense = wire::sense(&first, &args.roots)?;
+    let mut waiter = Waiter::new(first.intent.period)?;
+    let sense = wire::sense(&first, &args.roots, waiter.hasten()?)?;
     let Loaded { mut config, file } = args.config.load(Some(sense.facts()))?;
     args.override_mode(&mut config);
     let host = args.right_to_act(&config)?;
@@ -120,7 +121,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Wall::from(SystemTime::now()).0,
         u64::from(std::process::id()),
     );
-    let mut waiter = Waiter::new(config.intent.period)?;
+    waiter.set_period(config.intent.period)?;
     let mut steward = Steward::new(parts, config.intent.clone(), seed, recorder, status)?;
     let shared = Arc::new(Shared::new(steward.view()));
     let (queue, control) = sync_channel(CONTROL_QUEUE);

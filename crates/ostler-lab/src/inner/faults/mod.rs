@@ -13,6 +13,7 @@ mod found;
 mod guest;
 mod kernel_tests;
 mod kill;
+mod overload;
 mod subject;
 mod traffic;
 
@@ -179,6 +180,7 @@ impl Ground<'_> {
             FaultKind::CgroupVanishes => cgroup::vanishes(self, verdict),
             FaultKind::ForeignAffinity => foreign::affinity(self, verdict),
             FaultKind::AgentMisbehaves => agent::misbehaves(self, verdict),
+            FaultKind::Overload => overload::end(self, verdict),
             FaultKind::CodeChanges => code::changes(self, verdict),
             FaultKind::KernelTests => kernel_tests::run(self, verdict),
         }

@@ -154,7 +154,12 @@ impl Subject {
         Ok(())
     }
 
-    /// Tells it to end, and waits for that.
+    /// Tells it to end.
+    pub fn tell_to_end(&self) -> anyhow::Result<()> {
+        self.signal(Signal::TERM)
+    }
+
+    /// Tells it to end, once more where it was told already, and waits for that.
     pub fn end(mut self) -> anyhow::Result<()> {
         self.signal(Signal::TERM)?;
         let status = wait_timeout(&mut self.child, END_WITHIN);
