@@ -128,7 +128,7 @@ impl Bench {
         for (ended, (_, part)) in both.iter().zip(PARTS) {
             let part = catalogue.part(part).context("it comes with it")?;
             let snoop = match name {
-                "fully-shared" => part.snoop_data_cycles.socket,
+                "fully-shared" => part.snoop_data_cycles.group,
                 _ => part.snoop_data_cycles.remote,
             };
             let beyond = one(ended, "MOST")?.saturating_sub(one(ended, "WARM")?);

@@ -190,6 +190,7 @@ fn traced(program: &Program, part: &str) -> Result<Served> {
             part: part.to_owned(),
             node: 0,
             group_cores: None,
+            group_of: None,
         }],
         nodes: vec![Node {
             ranges: vec![Range {

@@ -29,6 +29,7 @@ pub fn topology(host: &Host, caches: &Caches) -> Topology {
                 part: caches.part.clone(),
                 node,
                 group_cores: caches.group_cores.map(|n| n as usize),
+                group_of: None,
             }),
         }
     }
@@ -120,6 +121,7 @@ mod tests {
         Caches {
             part: "epyc-7742".into(),
             group_cores: Some(1),
+            group_of: None,
         }
     }
 

@@ -5,15 +5,15 @@
 //! | (alone) | one | memory | its part's `memory` |
 //! | separated | one for each machine, with its cores | own memory; the other's | `memory`; `remote` |
 //! | shared | the same, and the pool, which is a device | own memory; the pool | `memory`; the device's latency, from either |
-//! | fully-shared | one, with all cores | any memory | `memory` |
+//! | fully-shared | one, with all cores, behind one last cache | any memory; that cache | `memory`; `l3` |
 //!
 //! Each core pays by its *own* part's table, also for what is the other machine's: so the same line costs one 640 cycles of 2.1 GHz
 //! and the other 620 of 2.0. That is the thesis's choice (section 4.8.1: "the memory latencies from Xeon Gold and `ThunderX2` pairs as
 //! shown in Table 4.2", of which each row has its remote column). It charges the pool as remote memory, too; here it is a device by CXL, as in its
 //! figure 4.3, and `[memory] pool` says which one.
 //!
-//! Fully shared, it has one last cache for both. Here each part keeps its own, as parts may have different ones or none; lines go from one to the other
-//! as between the cache groups of a socket. The one node has the larger bandwidth of the two parts' memories.
+//! Fully shared, there is one last cache for both, as the thesis has it: the larger of the two parts' L3s, by its size and what it holds, if either has one. It
+//! costs a core what its own part's L3 costs, or the other's time where its part has none. The one node has the larger bandwidth of the two parts' memories.
 //!
 //! Cores are numbered through: those of the first machine, then those of the second, as many as QEMU may ever make ([`World::width`]).
 
@@ -44,6 +44,7 @@ impl World {
             return None;
         }
         let one_node = !matches!(self.model, Some(Model::Separated | Model::Shared));
+        let fully_shared = self.is_fused() && one_node;
         let node_of = |machine: usize| if one_node { 0 } else { machine };
         let all = self.machines.iter().enumerate();
         let cores = all.map(|(number, machine)| {
@@ -53,7 +54,8 @@ impl World {
                 last: (first + self.width(number)) as usize - 1,
                 part: machine.part.clone().unwrap_or_default(),
                 node: node_of(number),
-                group_cores: None,
+                group_cores: (fully_shared && number == 0).then_some(self.width(0) as usize),
+                group_of: (fully_shared && number > 0).then_some(0),
             }
         });
         let mut nodes = vec![Node::default(); if one_node { 1 } else { self.machines.len() }];
@@ -71,7 +73,7 @@ impl World {
             }
             nodes[place].ranges.push(as_node(range));
         }
-        if one_node && self.is_fused() {
+        if fully_shared {
             nodes[0].mb_per_s = self.machines.iter().filter_map(bandwidth).max();
         }
         Some(Topology {

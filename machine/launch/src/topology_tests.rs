@@ -96,7 +96,7 @@ proptest! {
 fn what_one_machine_wrote_the_other_snoops_as_far_as_the_model_says() {
     let parts = ["xeon-gold-6230r", "thunderx2-cn9980"];
     let catalogue = Catalogue::built_in();
-    // A socket's snoop where all is one node: 60 cycles of 2 GHz; else another socket's, 620.
+    // A cache group's snoop where there is one last cache: 60 cycles of 2 GHz; else another socket's, 620.
     for (model, ps) in [
         ("separated", 310_000),
         ("shared", 310_000),
@@ -110,6 +110,30 @@ fn what_one_machine_wrote_the_other_snoops_as_far_as_the_model_says() {
         system.access(x86, Kind::Store, gib << 30, || 0);
         let read = system.access(arm, Kind::Load, gib << 30, || 0);
         assert_eq!((read.level, read.picoseconds), (Level::Peer, ps), "{model}");
+    }
+}
+
+/// Each machine finds in the last cache what the other has evicted, at the cost of its own part's L3.
+#[test]
+fn fully_shared_there_is_one_last_cache() {
+    let catalogue = Catalogue::built_in();
+    // 30 cycles of 2 GHz; 50 of 2.1; a Cortex-A72 has no L3 of its own, and reaches the other's as fast as that.
+    for (reader, ps) in [
+        ("thunderx2-cn9980", 15_000),
+        ("xeon-gold-6230r", 23_809),
+        ("cortex-a72", 23_809),
+    ] {
+        let world = world("fully-shared", ["xeon-gold-6230r", reader], [3, 2], "");
+        let topology = world.topology().expect("there are parts");
+        let system = System::new(&topology, &catalogue).expect("it is good");
+        let arm = world.first_core(1) as usize;
+        // Sixteen ways in each of 1024 sets: the first of seventeen lines of a set is evicted.
+        let stride = 1024 * 64;
+        for line in 0..17 {
+            system.access(0, Kind::Load, (1 << 30) + line * stride, || 0);
+        }
+        let read = system.access(arm, Kind::Load, 1 << 30, || 0);
+        assert_eq!((read.level, read.picoseconds), (Level::L3, ps), "{reader}");
     }
 }
 

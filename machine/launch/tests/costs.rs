@@ -43,7 +43,7 @@ fn ps(machine: usize, cycles: u32) -> u64 {
 fn snoop(machine: usize, model: &str) -> u64 {
     let cycles = part(machine).snoop_data_cycles;
     match model {
-        "fully-shared" => ps(machine, cycles.socket),
+        "fully-shared" => ps(machine, cycles.group),
         _ => ps(machine, cycles.remote),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::counters::Level;
 use crate::part::{Part, Reach};
-use crate::topology::{Plan, PlannedNode};
+use crate::topology::{Plan, PlannedCore, PlannedNode};
 
 /// What a core pays, in ps.
 #[derive(Debug)]
@@ -18,9 +18,13 @@ pub(crate) struct Costs {
 }
 
 impl Costs {
-    /// Of a part in a node; `overlap` as in the topology.
-    pub(crate) fn new(part: &Part, node: usize, plan: &Plan, overlap: bool) -> Costs {
-        let ps = |cycles: u32| u64::from(cycles) * 1_000_000 / u64::from(part.clock_mhz);
+    /// Of a core; `overlap` as in the topology.
+    pub(crate) fn new(core: &PlannedCore, plan: &Plan, overlap: bool) -> Costs {
+        let &PlannedCore { part, node, group } = core;
+        let ps = |cycles: u32| in_ps(part, cycles);
+        // One without an L3 of its own, in a group that has one, reaches it as fast as those that brought it.
+        let lent = plan.groups[group].and_then(|of| Some(in_ps(of, of.cycles.l3?)));
+        let l3 = part.cycles.l3.map(ps).or(lent);
         let by_reach = |Reach {
                             group,
                             socket,
@@ -56,10 +60,14 @@ impl Costs {
         Costs {
             l1: ps(part.cycles.l1),
             l2: ps(part.cycles.l2),
-            l3: ps(part.cycles.l3.unwrap_or(part.cycles.l2)),
+            l3: l3.unwrap_or(ps(part.cycles.l2)),
             data: by_reach(part.snoop_data_cycles),
             invalidate: by_reach(part.snoop_invalidate_cycles),
             memory: memory.collect(),
         }
     }
+}
+
+fn in_ps(part: &Part, cycles: u32) -> u64 {
+    u64::from(cycles) * 1_000_000 / u64::from(part.clock_mhz)
 }

@@ -49,9 +49,8 @@ impl Sizes {
         let cores = plan.cores.iter().map(|core| {
             [core.part.l1i, core.part.l1d, core.part.l2].map(|cache| of_kib(cache.kib, cache.ways))
         });
-        let l3 = (0..plan.groups).map(|group| {
-            let core = plan.cores.iter().find(|core| core.group == group);
-            let l3 = core.and_then(|core| core.part.l3);
+        let l3 = plan.groups.iter().map(|of| {
+            let l3 = of.and_then(|part| part.l3);
             l3.map(|l3| of_kib(l3.kib, l3.ways))
         });
         let filters = plan.nodes.iter().map(|node| {
@@ -101,7 +100,7 @@ impl System {
             code: l1(code, carver),
             data: l1(data, carver),
             l2: cache(l2, carver),
-            costs: Costs::new(core.part, core.node, plan, topology.overlap),
+            costs: Costs::new(core, plan, topology.overlap),
             group: core.group,
             node: core.node,
             streams: carver.area(Core::STREAM_WORDS),
@@ -114,7 +113,8 @@ impl System {
             let own = plan.cores.iter().enumerate();
             let own = own.filter(|(_, core)| core.group == group);
             let first = own.clone().next().map(|(_, core)| core);
-            let policy = first.and_then(|core| core.part.l3).map(|l3| l3.policy);
+            let policy = plan.groups[group].and_then(|part| part.l3);
+            let policy = policy.map(|l3| l3.policy);
             Group {
                 cores: own.fold(0, |all, (at, _)| all | 1 << at),
                 node: first.map_or(0, |core| core.node),

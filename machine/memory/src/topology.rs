@@ -63,6 +63,9 @@ pub struct Cores {
     pub node: usize,
     /// How many share a cache group; as the part has it where not given.
     pub group_cores: Option<usize>,
+    /// A core of an earlier block of the same node, whose cache group all of these belong to. A group of several parts has the largest of their
+    /// L3s, and each core pays for it what its own part's table says.
+    pub group_of: Option<usize>,
 }
 
 /// A memory node.
@@ -143,6 +146,21 @@ pub enum TopologyError {
     /// An empty group.
     #[error("cores {0} to {1} share their cache by 0; write 1 or more, or leave group_cores out")]
     NoGroup(usize, usize),
+    /// A group that isn't there.
+    #[error(
+        "cores {first} to {last} are to be of core {of}'s cache group; name a core of a block before theirs that is in node {node}, too, and leave \
+         group_cores out"
+    )]
+    NoPeer {
+        /// As given.
+        first: usize,
+        /// As given.
+        last: usize,
+        /// As given.
+        of: usize,
+        /// Theirs.
+        node: usize,
+    },
     /// Addresses that aren't whole lines.
     #[error(
         "node {node}: {bytes:#x} bytes from {start:#x} aren't whole lines of {LINE_BYTES} bytes (or none, or beyond 2^52); align both"
@@ -217,7 +235,8 @@ pub(crate) struct PlannedNode<'a> {
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
     pub(crate) cores: Vec<PlannedCore<'a>>,
-    pub(crate) groups: usize,
+    /// By group: the part whose L3 it has.
+    pub(crate) groups: Vec<Option<&'a Part>>,
     pub(crate) nodes: Vec<PlannedNode<'a>>,
     /// By address: first line, line behind the last, node.
     pub(crate) ranges: Vec<(u64, u64, usize)>,
@@ -236,11 +255,11 @@ impl Topology {
             self.skew_ns <= 1_000_000,
             "nanoseconds, up to 1000000",
         )?;
-        let (cores, groups) = self.check_cores(catalogue)?;
+        let cores = self.check_cores(catalogue)?;
         let nodes = self.check_nodes(&cores, catalogue)?;
         Ok(Plan {
+            groups: groups(&cores),
             cores,
-            groups,
             nodes,
             ranges: self.check_ranges()?,
         })
@@ -249,8 +268,8 @@ impl Topology {
     fn check_cores<'a>(
         &self,
         catalogue: &'a Catalogue,
-    ) -> Result<(Vec<PlannedCore<'a>>, usize), TopologyError> {
-        let mut cores = BTreeMap::new();
+    ) -> Result<Vec<PlannedCore<'a>>, TopologyError> {
+        let mut cores: BTreeMap<usize, PlannedCore> = BTreeMap::new();
         let mut groups = 0;
         for block in &self.cores {
             let &Cores {
@@ -289,8 +308,22 @@ impl Topology {
             if share == 0 {
                 return Err(TopologyError::NoGroup(first, last));
             }
+            let joined = match block.group_of {
+                None => None,
+                Some(of) => {
+                    let peer = cores.get(&of).filter(|peer| peer.node == node);
+                    let peer = peer.filter(|_| block.group_cores.is_none());
+                    let peer = peer.ok_or(TopologyError::NoPeer {
+                        first,
+                        last,
+                        of,
+                        node,
+                    })?;
+                    Some(peer.group)
+                }
+            };
             for core in first..=last {
-                let group = groups + (core - first) / share;
+                let group = joined.unwrap_or(groups + (core - first) / share);
                 if cores
                     .insert(core, PlannedCore { part, node, group })
                     .is_some()
@@ -298,7 +331,9 @@ impl Topology {
                     return Err(TopologyError::Twice(core));
                 }
             }
-            groups += alone.div_ceil(share);
+            if joined.is_none() {
+                groups += alone.div_ceil(share);
+            }
         }
         if cores.is_empty() || cores.len() > CORES_MAX {
             return Err(TopologyError::CoreCount(cores.len()));
@@ -308,7 +343,7 @@ impl Topology {
         {
             return Err(TopologyError::Gap(core, missing));
         }
-        Ok((cores.into_values().collect(), groups))
+        Ok(cores.into_values().collect())
     }
 
     fn check_nodes<'a>(
@@ -402,6 +437,20 @@ impl Topology {
         }
         Ok(ranges)
     }
+}
+
+/// The part whose L3 each group has: the largest, and the first of those.
+fn groups<'a>(cores: &[PlannedCore<'a>]) -> Vec<Option<&'a Part>> {
+    let count = cores.iter().map(|core| core.group + 1).max().unwrap_or(0);
+    let mut groups: Vec<Option<&Part>> = vec![None; count];
+    let kib = |part: Option<&Part>| part.and_then(|part| part.l3).map_or(0, |l3| l3.kib);
+    for core in cores {
+        let has = &mut groups[core.group];
+        if kib(Some(core.part)) > kib(*has) {
+            *has = Some(core.part);
+        }
+    }
+    groups
 }
 
 fn figure(

@@ -37,6 +37,16 @@ fn check(text: &str) -> Result<(Vec<usize>, usize), TopologyError> {
 #[test]
 fn a_good_topology_is_taken_and_cores_fall_into_their_groups() {
     assert_eq!(check(GOOD), Ok((vec![0, 0, 0, 0, 1, 1, 1, 2], 4)));
+    let joined = GOOD.replace(
+        "node = 1\n    group_cores = 3",
+        "node = 0\n    group_of = 2",
+    );
+    let joined = joined.replace("attached_to = 1", "attached_to = 0");
+    let with_memory = joined.replace(
+        "start = 0x1_4000_0000, bytes = 0x4000_0000 }]",
+        "start = 0x1_4000_0000, bytes = 0x4000_0000 }]\nlatency_ns = 200\nmb_per_s = 9000",
+    );
+    assert_eq!(check(&with_memory), Ok((vec![0; 8], 4)));
     let by_part = GOOD.replace("group_cores = 3", "");
     assert_eq!(check(&by_part), Ok((vec![0, 0, 0, 0, 1, 1, 1, 1], 4)));
 }
@@ -79,6 +89,22 @@ device = 'cxl3-pool'
             "group_cores = 3",
             "group_cores = 0",
             ["4 to 7", "by 0", "1 or more"],
+        ),
+        // Of another node; of nobody yet; and two ways at once.
+        (
+            "group_cores = 3",
+            "group_of = 0",
+            ["4 to 7", "core 0's cache group", "node 1"],
+        ),
+        (
+            "group_cores = 3",
+            "group_of = 5",
+            ["4 to 7", "core 5's cache group", "before theirs"],
+        ),
+        (
+            "node = 1\n    group_cores = 3",
+            "node = 0\n    group_cores = 3\n    group_of = 0",
+            ["4 to 7", "core 0's cache group", "leave group_cores out"],
         ),
         (
             "attached_to = 1",
