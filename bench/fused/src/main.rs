@@ -3,9 +3,10 @@
 
 mod costs;
 mod micro;
+mod speed;
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use bench_harness::{Args, Line, median, revision};
@@ -15,7 +16,7 @@ use ostler_lab::hogs::Hogs;
 use ostler_lab::image::{Emulators as Tree, LabDir};
 use ostler_lab::progress::Progress;
 use ostler_machine_launch::{Emulators, Ended, Isa, Options, World, run};
-use ostler_machine_programs::{CLOCK, DOORBELL, LITMUS, Program, figures};
+use ostler_machine_programs::{DOORBELL, LITMUS, Program, figures};
 
 /// The models: their description, and where there is memory that both see.
 const MODELS: &[(&str, &str, u64)] = &[
@@ -35,8 +36,6 @@ const RUNS: usize = 3;
 const SPREAD: f64 = 0.005;
 /// What may come between a doorbell's latency and the reading of the clock in its handler: instructions.
 const AROUND: u64 = 60;
-/// Instructions of the loop by which speed is measured.
-const INSTRUCTIONS: u64 = 5_000_000_000;
 const HUNG: Duration = Duration::from_mins(20);
 
 #[derive(Parser)]
@@ -69,6 +68,7 @@ fn main() -> Result<()> {
     }
     for isa in [Isa::X86_64, Isa::Aarch64] {
         bench.speed(isa)?;
+        bench.boots(isa)?;
     }
     ensure!(
         broken.is_empty(),
@@ -215,81 +215,6 @@ impl Bench {
                 ));
             }
         }
-        Ok(())
-    }
-
-    /// Millions of instructions per real second: on machine time, counting instructions, and with a model of caches. The
-    /// baseline is QEMU without the plugin.
-    fn speed(&self, isa: Isa) -> Result<()> {
-        let (instructions, runs) = if self.args.quick {
-            (200_000_000, 1)
-        } else {
-            (INSTRUCTIONS, RUNS)
-        };
-        let kernel = isa.to_string().replace('-', "_");
-        let counting = format!(
-            "[[machine]]\nname = \"one\"\nisa = \"{isa}\"\nmemory = \"64M\"\nkernel = \"{kernel}\"\n"
-        );
-        let part = match isa {
-            Isa::X86_64 => "xeon-gold-6230r",
-            Isa::Aarch64 => "cortex-a72",
-        };
-        let caches = format!("{counting}part = \"{part}\"\n");
-        // What the same boot takes without the loop isn't the loop's.
-        let mips = |run: &dyn Fn(u64) -> Result<()>| -> Result<f64> {
-            let timed = |rounds: u64| -> Result<f64> {
-                let began = Instant::now();
-                run(rounds)?;
-                Ok(began.elapsed().as_secs_f64())
-            };
-            let (idle, busy) = (timed(1)?, timed(instructions / 2)?);
-            ensure!(
-                busy > idle,
-                "the loop is too short to be timed on a machine as busy as this"
-            );
-            Ok(instructions as f64 / (busy - idle) / 1e6)
-        };
-        let on = |text: &str, rounds| self.run(text, CLOCK, &[rounds, 1, 1000]).map(|_| ());
-        let (mut plain, mut counted, mut modelled) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..runs {
-            plain.push(mips(&|rounds| self.plain(isa, &kernel, rounds))?);
-            counted.push(mips(&|rounds| on(&counting, rounds))?);
-            modelled.push(mips(&|rounds| on(&caches, rounds))?);
-        }
-        self.print(format!("speed/{isa}"), "MIPS", counted, plain.clone());
-        self.print(format!("speed-caches/{isa}"), "MIPS", modelled, plain);
-        Ok(())
-    }
-
-    /// The same program in QEMU alone.
-    fn plain(&self, isa: Isa, kernel: &str, rounds: u64) -> Result<()> {
-        let parameters = [rounds, 1, 1000];
-        let image = match isa {
-            Isa::X86_64 => CLOCK.x86_64(&parameters),
-            Isa::Aarch64 => CLOCK.aarch64(&parameters),
-        };
-        let folder = tempfile::tempdir()?;
-        let file = folder.path().join(kernel);
-        std::fs::write(&file, image)?;
-        let emulator = self.emulators.of(isa);
-        let mut qemu = emulator.command();
-        for firmware in &emulator.firmware {
-            qemu.arg("-L").arg(firmware);
-        }
-        let machine = match isa {
-            Isa::X86_64 => "q35",
-            Isa::Aarch64 => "virt,gic-version=3",
-        };
-        qemu.args(["-M", machine, "-cpu", "max", "-m", "64M"]);
-        qemu.args(["-accel", "tcg,thread=multi", "-nodefaults", "-no-reboot"]);
-        qemu.args(["-display", "none", "-kernel"]).arg(&file);
-        let output = qemu.stdin(std::process::Stdio::null()).output()?;
-        ensure!(
-            output.status.success(),
-            "QEMU alone ended with {}: {}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr)
-        );
         Ok(())
     }
 }
