@@ -161,14 +161,15 @@ sub note {
     if ($period) { push @{$delays{$what}}, [$when, $period->{wall}] } else { $lost{$what}++ }
 }
 
-# Something that shows in libvirt's cgroups, and takes the steward to write.
+# Something whose thread shows in a cgroup of libvirt's, which the steward then gives some of the cores that it manages, and none else.
 sub plug {
-    my ($what, $command, $shows) = @_;
+    my ($what, $command, $cgroup) = @_;
     sleep 0.3 + rand 0.1; # Anywhere in a period.
     my $child = background("$virsh $command >> $dir/virsh.log 2>&1");
-    until_true($what, $shows) or return $lost{$what}++;
+    until_true($what, sub { has_threads($cgroup) }) or return $lost{$what}++;
     my $then = time;
-    note("$what: its cores given", $then, period($what, $then, sub { $_[0]{written} > 0 }));
+    my $given = until_true("$what: its cores", sub { text(cgroup() . "/$cgroup/cpuset.cpus") =~ /^[0-2](-[0-2])?$/ });
+    note("$what: its cores given", $then, $given && {wall => time});
     waitpid $child, 0;
     $lost{"$what: refused"}++ if $?;
 }
@@ -219,12 +220,12 @@ my %watch = (
     vcpu => sub {
         for my $n (1 .. $times) {
             my $vcpus = $n + 1;
-            plug('vCPU', "setvcpus web $vcpus --live", sub { has_threads("vcpu$n") });
+            plug('vCPU', "setvcpus web $vcpus --live", "vcpu$n");
         }
     },
     iothread => sub {
         for my $n (2 .. $times + 1) {
-            plug('io thread', "iothreadadd web $n --live", sub { has_threads("iothread$n") });
+            plug('io thread', "iothreadadd web $n --live", "iothread$n");
         }
     },
     vnic => sub {

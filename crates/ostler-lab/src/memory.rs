@@ -121,7 +121,6 @@ mod tests {
         Caches {
             part: "epyc-7742".into(),
             group_cores: Some(1),
-            group_of: None,
         }
     }
 

@@ -51,6 +51,40 @@ fn a_good_topology_is_taken_and_cores_fall_into_their_groups() {
     assert_eq!(check(&by_part), Ok((vec![0, 0, 0, 0, 1, 1, 1, 1], 4)));
 }
 
+/// The good topology with this in place of that is refused in words that have all of these.
+fn refused(from: &str, to: &str, words: [&str; 3]) {
+    let text = GOOD.replacen(from, to, 1);
+    assert_ne!(text, GOOD, "{from} is there to be changed");
+    let error = check(&text).expect_err(to).to_string();
+    for word in words {
+        assert!(error.contains(word), "{to}: `{word}` isn't in: {error}");
+    }
+}
+
+#[test]
+fn a_group_that_cant_be_joined_is_refused() {
+    for (from, to, words) in [
+        // Of another node; of nobody yet; and two ways at once.
+        (
+            "group_cores = 3",
+            "group_of = 0",
+            ["4 to 7", "core 0's cache group", "node 1"],
+        ),
+        (
+            "group_cores = 3",
+            "group_of = 5",
+            ["4 to 7", "core 5's cache group", "before theirs"],
+        ),
+        (
+            "node = 1\n    group_cores = 3",
+            "node = 0\n    group_cores = 3\n    group_of = 0",
+            ["4 to 7", "core 0's cache group", "leave group_cores out"],
+        ),
+    ] {
+        refused(from, to, words);
+    }
+}
+
 #[test]
 fn what_cant_be_is_refused_and_named() {
     for (from, to, words) in [
@@ -89,22 +123,6 @@ device = 'cxl3-pool'
             "group_cores = 3",
             "group_cores = 0",
             ["4 to 7", "by 0", "1 or more"],
-        ),
-        // Of another node; of nobody yet; and two ways at once.
-        (
-            "group_cores = 3",
-            "group_of = 0",
-            ["4 to 7", "core 0's cache group", "node 1"],
-        ),
-        (
-            "group_cores = 3",
-            "group_of = 5",
-            ["4 to 7", "core 5's cache group", "before theirs"],
-        ),
-        (
-            "node = 1\n    group_cores = 3",
-            "node = 0\n    group_cores = 3\n    group_of = 0",
-            ["4 to 7", "core 0's cache group", "leave group_cores out"],
         ),
         (
             "attached_to = 1",
@@ -157,12 +175,7 @@ device = 'cxl3-pool'
             ["can't be read", "numa", "unknown field"],
         ),
     ] {
-        let text = GOOD.replacen(from, to, 1);
-        assert_ne!(text, GOOD, "{from} is there to be changed");
-        let error = check(&text).expect_err(to).to_string();
-        for word in words {
-            assert!(error.contains(word), "{to}: `{word}` isn't in: {error}");
-        }
+        refused(from, to, words);
     }
     let none = "cores = []\nnodes = []";
     assert_eq!(check(none), Err(TopologyError::CoreCount(0)));
