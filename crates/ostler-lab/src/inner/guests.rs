@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use ostler_model::Class;
 
 use super::say::Say;
 use super::{MACHINE_CGROUP, RUN, net, write};
@@ -142,7 +143,8 @@ pub fn prepare() -> anyhow::Result<()> {
     std::fs::write(&initrd, bytes).with_context(|| format!("could not write {}", initrd.display()))
 }
 
-/// Starts guests side by side and waits for all of them. `which` are positions in the scenario's list.
+/// Starts guests side by side and waits for all of them. `which` are positions in the scenario's list. A best-effort guest that is ready rests until
+/// the others are: where two real cores emulate eight, its work would have them boot half as fast again.
 pub fn start(guests: &[Guest], which: &[usize], say: &Say) -> anyhow::Result<Vec<RunningGuest>> {
     let mut starting: Vec<_> = which
         .iter()
@@ -164,6 +166,9 @@ pub fn start(guests: &[Guest], which: &[usize], say: &Say) -> anyhow::Result<Vec
                         boot_s: since.elapsed().as_secs_f64(),
                         attempt: *attempt,
                     });
+                    if guests[*index].class == Class::BestEffort {
+                        freeze(&guest.name, true)?;
+                    }
                     *slot = Some(guest.clone());
                 }
                 State::Lost(why) => {
@@ -185,7 +190,16 @@ pub fn start(guests: &[Guest], which: &[usize], say: &Say) -> anyhow::Result<Vec
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    Ok(running.into_iter().flatten().collect())
+    let running: Vec<RunningGuest> = running.into_iter().flatten().collect();
+    for guest in &running {
+        freeze(&guest.name, false)?;
+    }
+    Ok(running)
+}
+
+fn freeze(name: &str, frozen: bool) -> anyhow::Result<()> {
+    let file = format!("{MACHINE_CGROUP}/{name}/cgroup.freeze");
+    write(file, if frozen { "1" } else { "0" })
 }
 
 enum State {
@@ -287,7 +301,7 @@ fn launch(guests: &[Guest], index: usize) -> anyhow::Result<RunningGuest> {
 /// Undoes what a policy may have done to a guest's cgroup: it may run, on all cores under test.
 pub fn reset(name: &str) -> anyhow::Result<()> {
     let cgroup = format!("{MACHINE_CGROUP}/{name}");
-    write(format!("{cgroup}/cgroup.freeze"), "0")?;
+    freeze(name, false)?;
     // A newline clears the set; then the parent's is in effect. An empty write would not reach the kernel.
     write(format!("{cgroup}/cpuset.cpus"), "\n")?;
     for child in std::fs::read_dir(&cgroup)
