@@ -15,6 +15,7 @@ use crate::{run, sources};
 const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("ostler-model", &[]),
     ("ostler-abi", &[]),
+    ("ostler-boost", &[]),
     ("ostler-policy", &["ostler-model"]),
     ("ostler-check", &["ostler-model"]),
     ("ostler-sense", &["ostler-model", "ostler-abi"]),

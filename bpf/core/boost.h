@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT */
+/*
+ * Which vCPU now? The boost layer's arithmetic (Anubis; see docs/decisions/0014).
+ *
+ * Fair sharing. Each vCPU has a virtual time: the run time that it was charged, on its core's
+ * scale. The one that waits with the least runs next. So vCPUs that are always ready have equal
+ * shares of a core, to within a turn.
+ *
+ * Boost. A vCPU that does IO runs before its turn, and longer than one. What that takes beyond its
+ * share is not charged to it, or it would have to wait it off, which is what hurts IO. It is
+ * charged to the vCPU that waited, as if that had run; and the two guests' balances keep what one
+ * has had of the other's. vCPUs that don't do IO pay their guest's debts by the same transfer the
+ * other way round. So virtual times and run times on a core always have the same sum, all balances
+ * together are zero, and for each guest
+ *
+ *	run time = charged virtual time + balance
+ *
+ * exactly, transfer by transfer.
+ *
+ * Fairness. No balance ever leaves [-limit, limit]: at its end nothing is lent or borrowed, and
+ * scheduling is fair sharing alone. Between any two moments a balance moves by twice the limit at
+ * most, so that is how far the boost can bring a guest from its share, whatever the guests do:
+ * interrupts, IPIs and doorbells that a guest makes for show get it to run earlier, but not more.
+ * The thesis bounds only what is borrowed (its Maximum Debt), and lets a guest pay on one core what
+ * it borrowed on another; then whoever shares only the first core with it starves for good. Here
+ * the lender's balance is bounded as well.
+ *
+ * Detection. An IO Point for each interrupt of a device, each rescheduling IPI and each exit to a
+ * device's memory. At each tick points have grown, and confidence with them; or the guest runs
+ * another task than when it last did IO, and the IO has ended; or nobody knows, and confidence is
+ * degraded. A vCPU does IO from a threshold of confidence on (thesis, 3.4.2 and 3.5.2).
+ */
+#ifndef OSTLER_CORE_BOOST_H
+#define OSTLER_CORE_BOOST_H
+
+#include "types.h"
+
+/* What becomes of confidence when a tick tells nothing. */
+enum boost_degradation {
+	BOOST_HALVE,
+	BOOST_DECREMENT,
+	BOOST_FORGET,
+};
+
+/* Which of two that do IO has the core. */
+enum boost_conflict {
+	BOOST_BY_CONFIDENCE,
+	BOOST_BY_BALANCE,
+	BOOST_NEITHER,
+};
+
+struct boost_config {
+	/* A turn. */
+	u64 slice_ns;
+	/* The longest that one that does IO runs at a stretch. */
+	u64 slice_max_ns;
+	/* No balance is further from zero. */
+	u64 limit_ns;
+	/* Confidence from which a vCPU does IO, and the most that it can have. */
+	u32 threshold;
+	u32 confidence_max;
+	/* enum boost_degradation, enum boost_conflict. */
+	u32 degradation;
+	u32 conflict;
+	/* Whether anything is boosted at all. */
+	u32 enabled;
+	u32 spare;
+};
+
+_Static_assert(sizeof(struct boost_config) == 48, "struct boost_config is shared");
+
+struct boost_vcpu {
+	/* Charged so far, ns. */
+	u64 vtime;
+	/* IO Points, and those at the last tick. */
+	u64 points;
+	u64 points_seen;
+	/* The guest's task when it last did IO; 0 where nobody can tell. */
+	u64 io_task;
+	u32 confidence;
+	/* The guest has gone on to another task since. */
+	u32 ended;
+};
+
+_Static_assert(sizeof(struct boost_vcpu) == 40, "struct boost_vcpu is shared");
+
+struct boost_guest {
+	/* Run time beyond its share, ns; below zero where it has had less. */
+	s64 balance_ns;
+	/* Of all time: what its vCPUs ran beyond their shares, and what they gave back. */
+	u64 borrowed_ns;
+	u64 paid_ns;
+	/* Of all time: what others' vCPUs took of its share, and gave back to it. */
+	u64 lent_ns;
+	u64 returned_ns;
+};
+
+_Static_assert(sizeof(struct boost_guest) == 40, "struct boost_guest is shared");
+
+/* A device's interrupt or a rescheduling IPI comes, or the vCPU touches a device. */
+static __always_inline void boost_point(struct boost_vcpu *vcpu, u64 task)
+{
+	vcpu->points++;
+	vcpu->ended = 0;
+	if (task)
+		vcpu->io_task = task;
+}
+
+/* A tick, with the task that the guest runs now; 0 where nobody can tell. */
+static __always_inline void boost_tick(const struct boost_config *config, struct boost_vcpu *vcpu,
+				       u64 task)
+{
+	if (vcpu->points != vcpu->points_seen) {
+		vcpu->points_seen = vcpu->points;
+		if (vcpu->confidence < config->confidence_max)
+			vcpu->confidence++;
+		return;
+	}
+	/*
+	 * That it has ended is no reason to forget how often there was any: the next point makes it
+	 * one that does IO again, without four ticks of proof.
+	 */
+	if (task && vcpu->io_task && task != vcpu->io_task)
+		vcpu->ended = 1;
+	if (config->degradation == BOOST_HALVE)
+		vcpu->confidence /= 2;
+	else if (config->degradation == BOOST_DECREMENT && vcpu->confidence)
+		vcpu->confidence--;
+	else
+		vcpu->confidence = 0;
+}
+
+/* Whether it does IO: it keeps its core, and doesn't pay. */
+static __always_inline u32 boost_does_io(const struct boost_config *config,
+					 const struct boost_vcpu *vcpu)
+{
+	return !vcpu->ended && vcpu->confidence >= config->threshold;
+}
+
+/*
+ * Whether it pays its guest's debt. One that has just had a point may be about to do IO: it isn't
+ * boosted for it yet, but it isn't held back either (thesis, 3.4.5).
+ */
+static __always_inline u32 boost_pays(const struct boost_config *config,
+				      const struct boost_vcpu *vcpu)
+{
+	return !boost_does_io(config, vcpu) && vcpu->points == vcpu->points_seen;
+}
+
+/* How much one guest may yet take of another's share, ns. */
+static __always_inline u64 boost_room(const struct boost_config *config,
+				      const struct boost_guest *borrower,
+				      const struct boost_guest *lender)
+{
+	s64 limit = (s64)config->limit_ns;
+	s64 above = limit - borrower->balance_ns;
+	s64 below = limit + lender->balance_ns;
+	s64 room = above < below ? above : below;
+
+	if (!config->enabled || borrower == lender || room < 0)
+		return 0;
+	return (u64)room;
+}
+
+/*
+ * A vCPU has run for a time while the lender's waited, the one of least virtual time of all that
+ * did. Exactly that time is charged, to the one or the other.
+ *
+ * One that does IO, or was boosted for an event, is charged itself until it is a turn ahead of who
+ * waits: that much it would have had anyhow. The rest is borrowed, as long as there is room.
+ */
+static __always_inline void boost_charge(const struct boost_config *config, struct boost_vcpu *vcpu,
+					 struct boost_guest *guest, struct boost_vcpu *waits,
+					 struct boost_guest *lender, u64 ran_ns, u32 boosted)
+{
+	u64 share = waits->vtime + config->slice_ns;
+	u64 beyond, room;
+
+	vcpu->vtime += ran_ns;
+	if (!boosted || vcpu->vtime <= share)
+		return;
+	beyond = vcpu->vtime - share;
+	if (beyond > ran_ns)
+		beyond = ran_ns;
+	room = boost_room(config, guest, lender);
+	if (beyond > room)
+		beyond = room;
+	vcpu->vtime -= beyond;
+	waits->vtime += beyond;
+	guest->balance_ns += (s64)beyond;
+	guest->borrowed_ns += beyond;
+	lender->balance_ns -= (s64)beyond;
+	lender->lent_ns += beyond;
+}
+
+/*
+ * A vCPU is about to run while one of another guest waits. If it is to pay, it is charged for a
+ * turn, or a part of one, that the other will have. That brings the two balances towards each other
+ * and never past: so payments end, and two guests don't pay each other in turn. Returns what was
+ * paid, ns.
+ */
+static __always_inline u64 boost_pay(const struct boost_config *config, struct boost_vcpu *vcpu,
+				     struct boost_guest *guest, struct boost_vcpu *waits,
+				     struct boost_guest *paid)
+{
+	s64 apart = guest->balance_ns - paid->balance_ns;
+	u64 pay;
+
+	if (guest == paid || guest->balance_ns <= 0 || apart < 2 || !boost_pays(config, vcpu))
+		return 0;
+	pay = (u64)apart / 2;
+	if (pay > (u64)guest->balance_ns)
+		pay = (u64)guest->balance_ns;
+	if (pay > config->slice_ns)
+		pay = config->slice_ns;
+	if (pay > waits->vtime)
+		pay = waits->vtime;
+	vcpu->vtime += pay;
+	waits->vtime -= pay;
+	guest->balance_ns -= (s64)pay;
+	guest->paid_ns += pay;
+	paid->balance_ns += (s64)pay;
+	paid->returned_ns += pay;
+	return pay;
+}
+
+/*
+ * Whether a vCPU with an event takes the core from one that runs there. `runs_boosted` says that
+ * the other was boosted, or does IO: then it is a conflict.
+ */
+static __always_inline u32 boost_preempts(const struct boost_config *config,
+					  const struct boost_vcpu *vcpu,
+					  const struct boost_guest *guest,
+					  const struct boost_vcpu *runs,
+					  const struct boost_guest *runs_guest, u32 runs_boosted)
+{
+	if (!config->enabled || guest == runs_guest || !boost_room(config, guest, runs_guest))
+		return 0;
+	if (!runs_boosted)
+		return 1;
+	switch (config->conflict) {
+	case BOOST_BY_CONFIDENCE:
+		return vcpu->confidence > runs->confidence;
+	case BOOST_BY_BALANCE:
+		return guest->balance_ns < runs_guest->balance_ns;
+	default:
+		return 0;
+	}
+}
+
+/* Whether one that has had its turn goes on. */
+static __always_inline u32 boost_goes_on(const struct boost_config *config,
+					 const struct boost_vcpu *vcpu,
+					 const struct boost_guest *guest,
+					 const struct boost_guest *waits, u64 ran_ns)
+{
+	return config->enabled && boost_does_io(config, vcpu) && ran_ns < config->slice_max_ns &&
+	       boost_room(config, guest, waits) > 0;
+}
+
+/*
+ * The virtual time of one that comes to a core where the least is `least`: who has slept keeps no
+ * more than a turn of what it didn't use, and who comes from another core is no further ahead than
+ * it was there.
+ */
+static __always_inline u64 boost_arrives(const struct boost_config *config, u64 vtime, u64 least)
+{
+	u64 oldest = least > config->slice_ns ? least - config->slice_ns : 0;
+
+	return vtime < oldest ? oldest : vtime;
+}
+
+#endif

@@ -1,0 +1,230 @@
+//! Which vCPU now? The boost layer's arithmetic: `bpf/core/boost.h`, which heads it with an essay, compiled natively.
+//!
+//! The kernel's scheduler runs the same C, so what holds here holds there. Nothing here keeps time or state of its own.
+//!
+//! May depend on: nothing of ostler.
+
+/// What the operator wants, `struct boost_config`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Config {
+    /// A turn, ns.
+    pub slice_ns: u64,
+    /// The longest that a vCPU that does IO runs at a stretch, ns.
+    pub slice_max_ns: u64,
+    /// How far a guest's balance may be from zero, ns.
+    pub limit_ns: u64,
+    /// Confidence from which a vCPU does IO.
+    pub threshold: u32,
+    /// The most that it can have.
+    pub confidence_max: u32,
+    /// What becomes of confidence when a tick tells nothing.
+    pub degradation: Degradation,
+    /// Which of two that do IO has the core.
+    pub conflict: Conflict,
+    /// 0: nothing is boosted.
+    pub enabled: u32,
+    /// Nothing.
+    pub spare: u32,
+}
+
+impl Default for Config {
+    /// A turn of 3 ms, which is EEVDF's on hosts of eight cores and more, and the thesis's threshold of 4.
+    fn default() -> Config {
+        Config {
+            slice_ns: 3_000_000,
+            slice_max_ns: 12_000_000,
+            limit_ns: 50_000_000,
+            threshold: 4,
+            confidence_max: 64,
+            degradation: Degradation::Halve,
+            conflict: Conflict::ByConfidence,
+            enabled: 1,
+            spare: 0,
+        }
+    }
+}
+
+/// `enum boost_degradation`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Degradation {
+    /// It is halved, as in the thesis.
+    Halve,
+    /// One less.
+    Decrement,
+    /// None is left.
+    Forget,
+}
+
+/// `enum boost_conflict`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Conflict {
+    /// That of more confidence, as in the thesis.
+    ByConfidence,
+    /// That whose guest has had less.
+    ByBalance,
+    /// Neither is boosted over the other.
+    Neither,
+}
+
+/// A vCPU, `struct boost_vcpu`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Vcpu {
+    /// Run time that it was charged, ns.
+    pub vtime: u64,
+    /// IO Points.
+    pub points: u64,
+    /// Those at the last tick.
+    pub points_seen: u64,
+    /// The guest's task when it last did IO; 0: unknown.
+    pub io_task: u64,
+    /// How often it was found to do IO.
+    pub confidence: u32,
+    /// 1: the guest has gone on to another task since.
+    pub ended: u32,
+}
+
+/// A guest, `struct boost_guest`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Guest {
+    /// Run time beyond its share, ns; below zero where it has had less.
+    pub balance_ns: i64,
+    /// Of all time: what its vCPUs ran beyond their shares, ns.
+    pub borrowed_ns: u64,
+    /// What they gave back.
+    pub paid_ns: u64,
+    /// What others' vCPUs took of its share.
+    pub lent_ns: u64,
+    /// What it was given back.
+    pub returned_ns: u64,
+}
+
+const _: () = {
+    assert!(size_of::<Config>() == 48);
+    assert!(size_of::<Vcpu>() == 40);
+    assert!(size_of::<Guest>() == 40);
+};
+
+#[allow(
+    unsafe_code,
+    reason = "C that takes plain values and pointers to live ones"
+)]
+mod native {
+    use super::{Config, Guest, Vcpu};
+
+    unsafe extern "C" {
+        pub safe fn core_boost_point(vcpu: &mut Vcpu, task: u64);
+        pub safe fn core_boost_tick(config: &Config, vcpu: &mut Vcpu, task: u64);
+        pub safe fn core_boost_does_io(config: &Config, vcpu: &Vcpu) -> u32;
+        pub safe fn core_boost_pays(config: &Config, vcpu: &Vcpu) -> u32;
+        pub safe fn core_boost_room(config: &Config, borrower: &Guest, lender: &Guest) -> u64;
+        pub safe fn core_boost_charge(
+            config: &Config,
+            vcpu: &mut Vcpu,
+            guest: &mut Guest,
+            waits: &mut Vcpu,
+            lender: &mut Guest,
+            ran_ns: u64,
+            boosted: u32,
+        );
+        pub safe fn core_boost_pay(
+            config: &Config,
+            vcpu: &mut Vcpu,
+            guest: &mut Guest,
+            waits: &mut Vcpu,
+            paid: &mut Guest,
+        ) -> u64;
+        pub safe fn core_boost_preempts(
+            config: &Config,
+            vcpu: &Vcpu,
+            guest: &Guest,
+            runs: &Vcpu,
+            runs_guest: &Guest,
+            runs_boosted: u32,
+        ) -> u32;
+        pub safe fn core_boost_goes_on(
+            config: &Config,
+            vcpu: &Vcpu,
+            guest: &Guest,
+            waits: &Guest,
+            ran_ns: u64,
+        ) -> u32;
+        pub safe fn core_boost_arrives(config: &Config, vtime: u64, least: u64) -> u64;
+    }
+}
+
+impl Vcpu {
+    /// A device's interrupt or a rescheduling IPI comes, or it touches a device.
+    pub fn point(&mut self, task: u64) {
+        native::core_boost_point(self, task);
+    }
+
+    /// A tick, with the guest's task of now; 0: unknown.
+    pub fn tick(&mut self, config: &Config, task: u64) {
+        native::core_boost_tick(config, self, task);
+    }
+
+    /// Whether it does IO.
+    pub fn does_io(&self, config: &Config) -> bool {
+        native::core_boost_does_io(config, self) != 0
+    }
+
+    /// Whether it pays what its guest has borrowed.
+    pub fn pays(&self, config: &Config) -> bool {
+        native::core_boost_pays(config, self) != 0
+    }
+
+    /// It comes to a core on which `least` is the least virtual time.
+    pub fn arrives(&mut self, config: &Config, least: u64) {
+        self.vtime = native::core_boost_arrives(config, self.vtime, least);
+    }
+
+    /// It has run while another guest's vCPU waited, the one of least virtual time of all that did.
+    pub fn charge(
+        &mut self,
+        config: &Config,
+        guest: &mut Guest,
+        (waits, lender): (&mut Vcpu, &mut Guest),
+        ran_ns: u64,
+        boosted: bool,
+    ) {
+        native::core_boost_charge(config, self, guest, waits, lender, ran_ns, boosted.into());
+    }
+
+    /// It is about to run, and another guest's vCPU waits: pays, if it is to. Returns how much, ns.
+    pub fn pay(
+        &mut self,
+        config: &Config,
+        guest: &mut Guest,
+        (waits, paid): (&mut Vcpu, &mut Guest),
+    ) -> u64 {
+        native::core_boost_pay(config, self, guest, waits, paid)
+    }
+
+    /// Whether it takes the core from another, now that it has an event.
+    pub fn preempts(
+        &self,
+        config: &Config,
+        guest: &Guest,
+        (runs, runs_guest): (&Vcpu, &Guest),
+        runs_boosted: bool,
+    ) -> bool {
+        native::core_boost_preempts(config, self, guest, runs, runs_guest, runs_boosted.into()) != 0
+    }
+
+    /// Whether it goes on once its turn is over.
+    pub fn goes_on(&self, config: &Config, guest: &Guest, waits: &Guest, ran_ns: u64) -> bool {
+        native::core_boost_goes_on(config, self, guest, waits, ran_ns) != 0
+    }
+}
+
+impl Guest {
+    /// How much it may yet take of another's share, ns.
+    pub fn room(&self, config: &Config, lender: &Guest) -> u64 {
+        native::core_boost_room(config, self, lender)
+    }
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* The boost layer's arithmetic, as functions that Rust can call. */
+#include "boost.h"
+
+void core_boost_point(struct boost_vcpu *vcpu, u64 task);
+void core_boost_tick(const struct boost_config *config, struct boost_vcpu *vcpu, u64 task);
+u32 core_boost_does_io(const struct boost_config *config, const struct boost_vcpu *vcpu);
+u32 core_boost_pays(const struct boost_config *config, const struct boost_vcpu *vcpu);
+u64 core_boost_room(const struct boost_config *config, const struct boost_guest *borrower,
+		    const struct boost_guest *lender);
+void core_boost_charge(const struct boost_config *config, struct boost_vcpu *vcpu,
+		       struct boost_guest *guest, struct boost_vcpu *waits,
+		       struct boost_guest *lender, u64 ran_ns, u32 boosted);
+u64 core_boost_pay(const struct boost_config *config, struct boost_vcpu *vcpu,
+		   struct boost_guest *guest, struct boost_vcpu *waits, struct boost_guest *paid);
+u32 core_boost_preempts(const struct boost_config *config, const struct boost_vcpu *vcpu,
+			const struct boost_guest *guest, const struct boost_vcpu *runs,
+			const struct boost_guest *runs_guest, u32 runs_boosted);
+u32 core_boost_goes_on(const struct boost_config *config, const struct boost_vcpu *vcpu,
+		       const struct boost_guest *guest, const struct boost_guest *waits,
+		       u64 ran_ns);
+u64 core_boost_arrives(const struct boost_config *config, u64 vtime, u64 least);
+
+void core_boost_point(struct boost_vcpu *vcpu, u64 task)
+{
+	boost_point(vcpu, task);
+}
+
+void core_boost_tick(const struct boost_config *config, struct boost_vcpu *vcpu, u64 task)
+{
+	boost_tick(config, vcpu, task);
+}
+
+u32 core_boost_does_io(const struct boost_config *config, const struct boost_vcpu *vcpu)
+{
+	return boost_does_io(config, vcpu);
+}
+
+u32 core_boost_pays(const struct boost_config *config, const struct boost_vcpu *vcpu)
+{
+	return boost_pays(config, vcpu);
+}
+
+u64 core_boost_room(const struct boost_config *config, const struct boost_guest *borrower,
+		    const struct boost_guest *lender)
+{
+	return boost_room(config, borrower, lender);
+}
+
+void core_boost_charge(const struct boost_config *config, struct boost_vcpu *vcpu,
+		       struct boost_guest *guest, struct boost_vcpu *waits,
+		       struct boost_guest *lender, u64 ran_ns, u32 boosted)
+{
+	boost_charge(config, vcpu, guest, waits, lender, ran_ns, boosted);
+}
+
+u64 core_boost_pay(const struct boost_config *config, struct boost_vcpu *vcpu,
+		   struct boost_guest *guest, struct boost_vcpu *waits, struct boost_guest *paid)
+{
+	return boost_pay(config, vcpu, guest, waits, paid);
+}
+
+u32 core_boost_preempts(const struct boost_config *config, const struct boost_vcpu *vcpu,
+			const struct boost_guest *guest, const struct boost_vcpu *runs,
+			const struct boost_guest *runs_guest, u32 runs_boosted)
+{
+	return boost_preempts(config, vcpu, guest, runs, runs_guest, runs_boosted);
+}
+
+u32 core_boost_goes_on(const struct boost_config *config, const struct boost_vcpu *vcpu,
+		       const struct boost_guest *guest, const struct boost_guest *waits, u64 ran_ns)
+{
+	return boost_goes_on(config, vcpu, guest, waits, ran_ns);
+}
+
+u64 core_boost_arrives(const struct boost_config *config, u64 vtime, u64 least)
+{
+	return boost_arrives(config, vtime, least);
+}
