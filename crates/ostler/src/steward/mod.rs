@@ -16,6 +16,7 @@ pub mod control;
 pub mod heap;
 pub mod lines;
 pub mod lock;
+pub mod priority;
 pub mod timer;
 pub mod totals;
 pub mod view;

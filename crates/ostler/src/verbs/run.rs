@@ -17,6 +17,7 @@ use crate::api::{self, CONTROL_QUEUE, Control, Controller};
 use crate::steward::control::{Parts, Steward, mix};
 use crate::steward::lines::Lines;
 use crate::steward::lock::{HostLock, InstanceLock};
+use crate::steward::priority;
 use crate::steward::timer::{Event, Waiter, monotonic};
 use crate::steward::view::{ConfigStatus, Shared};
 use crate::steward::{Clock, Sense as _};
@@ -93,7 +94,12 @@ impl Args {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     crate::steward::heap::keep_freed();
     // Twice: first to know which NICs and sockets to look at, then to check it against what was found.
-    let first = args.config.load(None)?.config;
+    let mut first = args.config.load(None)?.config;
+    args.override_mode(&mut first);
+    if first.intent.act.mode == ActMode::Act {
+        // Before any thread is started.
+        priority::raise();
+    }
     let journal = PathBuf::from(&first.daemon.journal.path);
     let _lock = InstanceLock::take(&journal).map_err(|error| error.into_error("start another"))?;
     let mut waiter = Waiter::new(first.intent.period)?;
