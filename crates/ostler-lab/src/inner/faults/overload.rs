@@ -17,7 +17,7 @@ const SPINNERS_PER_CORE: u32 = 8;
 const PERIODS: usize = 10;
 /// From being told to end until its cgroups are gone, and until it has ended itself. A ninth of each core is left for it and for all that the
 /// kernel must do meanwhile; systemd waits for 90 s.
-const ENDED_WITHIN: Duration = Duration::from_secs(20);
+const ENDED_WITHIN: Duration = Duration::from_mins(1);
 
 /// Does it.
 pub fn end(ground: &mut Ground<'_>, verdict: &mut Verdict) -> anyhow::Result<()> {
