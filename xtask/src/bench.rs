@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: runs the folders in bench/, each a claim with its baseline beside it.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -90,41 +91,52 @@ fn run_one(name: &str, args: &Args, rev: &str) -> Result<Vec<BenchLine>> {
     if args.quick {
         cargo.arg("--quick");
     }
-    let out = cargo
+    let mut bench = cargo
         .stdin(Stdio::null())
-        .output()
+        .stdout(Stdio::piped())
+        .spawn()
         .context("could not start cargo")?;
-    let printed = String::from_utf8(out.stdout)?;
+    let printed = bench.stdout.take().context("it has no output")?;
     let mut lines = Vec::new();
-    for text in printed.lines() {
-        let line: BenchLine = serde_json::from_str(text)
-            .with_context(|| format!("it printed a line that is no result: {text}"))?;
-        if args.json {
-            println!("{text}");
-        } else {
-            let ratio = line.ratio.map_or("-".to_owned(), |r| format!("{r:.3}"));
-            let spread = line
-                .spread
-                .map_or("-".to_owned(), |s| format!("{:.1} %", s * 100.0));
-            println!(
-                "{:<40} ours {:>12.3} {unit}   baseline {:>12.3} {unit}   ratio {ratio:>8}   ({} runs, spread {spread})",
-                format!("{}/{}", line.bench, line.case),
-                line.ours,
-                line.baseline,
-                line.runs,
-                unit = line.unit,
-            );
-        }
-        lines.push(line);
-    }
+    // As they come: a bench may take an hour, and what it has measured until it is interrupted was measured.
+    let shown = BufReader::new(printed)
+        .lines()
+        .try_for_each(|text| show(&text?, args, &mut lines));
+    // One whose output nobody reads any more ends when it prints next.
+    let status = bench.wait().context("could not wait for it")?;
+    shown?;
     // After what it printed: a bench that finds one promise broken has measured all the others.
-    if !out.status.success() {
-        bail!("it ended with {}", out.status);
+    if !status.success() {
+        bail!("it ended with {status}");
     }
     if lines.is_empty() {
         bail!("it printed no result");
     }
     Ok(lines)
+}
+
+/// Shows a line that a bench has printed, and keeps it.
+fn show(text: &str, args: &Args, lines: &mut Vec<BenchLine>) -> Result<()> {
+    let line: BenchLine = serde_json::from_str(text)
+        .with_context(|| format!("it printed a line that is no result: {text}"))?;
+    if args.json {
+        println!("{text}");
+    } else {
+        let ratio = line.ratio.map_or("-".to_owned(), |r| format!("{r:.3}"));
+        let spread = line
+            .spread
+            .map_or("-".to_owned(), |s| format!("{:.1} %", s * 100.0));
+        println!(
+            "{:<40} ours {:>12.3} {unit}   baseline {:>12.3} {unit}   ratio {ratio:>8}   ({} runs, spread {spread})",
+            format!("{}/{}", line.bench, line.case),
+            line.ours,
+            line.baseline,
+            line.runs,
+            unit = line.unit,
+        );
+    }
+    lines.push(line);
+    Ok(())
 }
 
 impl Args {
