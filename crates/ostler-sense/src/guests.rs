@@ -26,7 +26,7 @@ use crate::guest_report::{Report, Source};
 use crate::qmp::process::{self, Process};
 use crate::threads::{self, ProcThreads, ThreadKey, ThreadMeter};
 
-/// For how long threads are listed in each snapshot after some came or went: a new one has its creator's name until it has run.
+/// For how long threads that came are asked for their names: a new one has its creator's until it has run.
 const SETTLES: Nanos = Nanos::from_secs(1);
 /// How often a guest's cgroup is read where its change can't be noticed.
 const CGROUP_AGE_MAX: Nanos = Nanos::from_secs(1);
@@ -55,7 +55,8 @@ struct Guest {
     tasks: Option<KeptFile>,
     /// What was seen of its threads when they were listed.
     seen: Seen,
-    /// Until when they are listed again.
+    /// Threads that came with the last change and were none of the rest then, and until when they are asked for their names.
+    newcomers: Vec<Tid>,
     unsettled: Nanos,
     /// vCPU index and thread, in order of index: those that were told of, and those that their names tell.
     vcpus: Vec<(u32, Tid)>,
@@ -211,7 +212,8 @@ impl Guests {
             at += len;
             let seen = guest.seen(readings);
             let changed = seen != guest.seen;
-            if !changed && now >= guest.unsettled {
+            let named = now < guest.unsettled && guest.newcomer_is_vcpu();
+            if !changed && !named {
                 continue;
             }
             guest.list_threads();
@@ -265,6 +267,7 @@ impl Guest {
             confirmed,
             process,
             seen: Seen::default(),
+            newcomers: Vec::new(),
             unsettled: Nanos::ZERO,
             vcpus: Vec::new(),
             vhost: Vec::new(),
@@ -277,6 +280,16 @@ impl Guest {
         };
         guest.list_threads();
         Some(guest)
+    }
+
+    /// Whether one of those that came has a vCPU's name by now. QEMU's threads for disks come and go all the time, so the others aren't listed
+    /// for it.
+    fn newcomer_is_vcpu(&self) -> bool {
+        let mut names = self
+            .newcomers
+            .iter()
+            .filter_map(|&tid| self.process.comm(tid));
+        names.any(|comm| process::vcpu_of(&comm).is_some())
     }
 
     fn update(&mut self, report: &Arc<Report>, confirmed: Nanos) {
@@ -300,7 +313,7 @@ impl Guest {
         let told: BTreeSet<Tid> = self.report.vcpus.iter().map(|(_, tid)| *tid).collect();
         let mut vhost = Vec::new();
         self.vcpus.clone_from(&self.report.vcpus);
-        self.emulator.clear();
+        let known = std::mem::take(&mut self.emulator);
         let threads = self.process.threads();
         for &tid in threads.iter().filter(|tid| !told.contains(tid)) {
             let comm = self.process.comm(tid).unwrap_or_default();
@@ -315,6 +328,11 @@ impl Guest {
             }
         }
         self.vcpus.sort_unstable();
+        let came = self
+            .emulator
+            .iter()
+            .filter(|tid| known.binary_search(tid).is_err());
+        self.newcomers = came.copied().collect();
         let queues = self.report.taps.iter().map(|tap| tap.queues).sum();
         self.vhost = assign_queues(vhost, queues, self.report.vsock_cid.is_some());
     }
