@@ -225,16 +225,35 @@ static __always_inline u64 boost_pay(const struct boost_config *config, struct b
 }
 
 /*
- * Whether a vCPU with an event takes the core from one that runs there. `runs_boosted` says that
- * the other was boosted, or does IO: then it is a conflict.
+ * How long a vCPU that is boosted may run while the least virtual time of those that wait is
+ * `least`, ns: until it is a turn ahead, and then for as long as there is room. What it is ahead
+ * by more than that, because it was stopped late, counts against the room; or the least bit of room
+ * would have it run a turn again and again, and with nothing but its own events as payment.
+ */
+static __always_inline s64 boost_allowance(const struct boost_config *config,
+					   const struct boost_vcpu *vcpu,
+					   const struct boost_guest *guest, u64 least,
+					   const struct boost_guest *lender)
+{
+	u64 share = least + config->slice_ns;
+
+	if (!config->enabled || guest == lender)
+		return 0;
+	return (s64)(share - vcpu->vtime) + (s64)boost_room(config, guest, lender);
+}
+
+/*
+ * Whether a vCPU with an event takes the core from one that runs there, where `least` is the least
+ * virtual time of all others. `runs_boosted` says that the one that runs was boosted, or does IO:
+ * then it is a conflict.
  */
 static __always_inline u32 boost_preempts(const struct boost_config *config,
 					  const struct boost_vcpu *vcpu,
-					  const struct boost_guest *guest,
+					  const struct boost_guest *guest, u64 least,
 					  const struct boost_vcpu *runs,
 					  const struct boost_guest *runs_guest, u32 runs_boosted)
 {
-	if (!config->enabled || guest == runs_guest || !boost_room(config, guest, runs_guest))
+	if (boost_allowance(config, vcpu, guest, least, runs_guest) <= 0)
 		return 0;
 	if (!runs_boosted)
 		return 1;
@@ -248,14 +267,18 @@ static __always_inline u32 boost_preempts(const struct boost_config *config,
 	}
 }
 
-/* Whether one that has had its turn goes on. */
+/*
+ * Whether one that has had its turn, and has run for a time that it isn't charged yet, goes on
+ * while others wait.
+ */
 static __always_inline u32 boost_goes_on(const struct boost_config *config,
 					 const struct boost_vcpu *vcpu,
 					 const struct boost_guest *guest,
-					 const struct boost_guest *waits, u64 ran_ns)
+					 const struct boost_vcpu *waits,
+					 const struct boost_guest *lender, u64 ran_ns)
 {
-	return config->enabled && boost_does_io(config, vcpu) && ran_ns < config->slice_max_ns &&
-	       boost_room(config, guest, waits) > 0;
+	return boost_does_io(config, vcpu) && ran_ns < config->slice_max_ns &&
+	       boost_allowance(config, vcpu, guest, waits->vtime, lender) > (s64)ran_ns;
 }
 
 /*

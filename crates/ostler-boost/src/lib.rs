@@ -138,10 +138,18 @@ mod native {
             waits: &mut Vcpu,
             paid: &mut Guest,
         ) -> u64;
+        pub safe fn core_boost_allowance(
+            config: &Config,
+            vcpu: &Vcpu,
+            guest: &Guest,
+            least: u64,
+            lender: &Guest,
+        ) -> i64;
         pub safe fn core_boost_preempts(
             config: &Config,
             vcpu: &Vcpu,
             guest: &Guest,
+            least: u64,
             runs: &Vcpu,
             runs_guest: &Guest,
             runs_boosted: u32,
@@ -150,7 +158,8 @@ mod native {
             config: &Config,
             vcpu: &Vcpu,
             guest: &Guest,
-            waits: &Guest,
+            waits: &Vcpu,
+            lender: &Guest,
             ran_ns: u64,
         ) -> u32;
         pub safe fn core_boost_arrives(config: &Config, vtime: u64, least: u64) -> u64;
@@ -205,20 +214,33 @@ impl Vcpu {
         native::core_boost_pay(config, self, guest, waits, paid)
     }
 
-    /// Whether it takes the core from another, now that it has an event.
+    /// How long it may run when it is boosted, while another guest's vCPU waits and `least` is the least virtual time of those that do, ns.
+    pub fn allowance(&self, config: &Config, guest: &Guest, least: u64, lender: &Guest) -> i64 {
+        native::core_boost_allowance(config, self, guest, least, lender)
+    }
+
+    /// Whether it takes the core from another, now that it has an event, where `least` is the least virtual time of all others.
     pub fn preempts(
         &self,
         config: &Config,
         guest: &Guest,
+        least: u64,
         (runs, runs_guest): (&Vcpu, &Guest),
         runs_boosted: bool,
     ) -> bool {
-        native::core_boost_preempts(config, self, guest, runs, runs_guest, runs_boosted.into()) != 0
+        let boosted = runs_boosted.into();
+        native::core_boost_preempts(config, self, guest, least, runs, runs_guest, boosted) != 0
     }
 
-    /// Whether it goes on once its turn is over.
-    pub fn goes_on(&self, config: &Config, guest: &Guest, waits: &Guest, ran_ns: u64) -> bool {
-        native::core_boost_goes_on(config, self, guest, waits, ran_ns) != 0
+    /// Whether it goes on once its turn is over, after a time that it isn't charged yet.
+    pub fn goes_on(
+        &self,
+        config: &Config,
+        guest: &Guest,
+        (waits, lender): (&Vcpu, &Guest),
+        ran_ns: u64,
+    ) -> bool {
+        native::core_boost_goes_on(config, self, guest, waits, lender, ran_ns) != 0
     }
 }
 

@@ -13,12 +13,15 @@ void core_boost_charge(const struct boost_config *config, struct boost_vcpu *vcp
 		       struct boost_guest *lender, u64 ran_ns, u32 boosted);
 u64 core_boost_pay(const struct boost_config *config, struct boost_vcpu *vcpu,
 		   struct boost_guest *guest, struct boost_vcpu *waits, struct boost_guest *paid);
+s64 core_boost_allowance(const struct boost_config *config, const struct boost_vcpu *vcpu,
+			 const struct boost_guest *guest, u64 least,
+			 const struct boost_guest *lender);
 u32 core_boost_preempts(const struct boost_config *config, const struct boost_vcpu *vcpu,
-			const struct boost_guest *guest, const struct boost_vcpu *runs,
+			const struct boost_guest *guest, u64 least, const struct boost_vcpu *runs,
 			const struct boost_guest *runs_guest, u32 runs_boosted);
 u32 core_boost_goes_on(const struct boost_config *config, const struct boost_vcpu *vcpu,
-		       const struct boost_guest *guest, const struct boost_guest *waits,
-		       u64 ran_ns);
+		       const struct boost_guest *guest, const struct boost_vcpu *waits,
+		       const struct boost_guest *lender, u64 ran_ns);
 u64 core_boost_arrives(const struct boost_config *config, u64 vtime, u64 least);
 
 void core_boost_point(struct boost_vcpu *vcpu, u64 task)
@@ -60,17 +63,25 @@ u64 core_boost_pay(const struct boost_config *config, struct boost_vcpu *vcpu,
 	return boost_pay(config, vcpu, guest, waits, paid);
 }
 
+s64 core_boost_allowance(const struct boost_config *config, const struct boost_vcpu *vcpu,
+			 const struct boost_guest *guest, u64 least,
+			 const struct boost_guest *lender)
+{
+	return boost_allowance(config, vcpu, guest, least, lender);
+}
+
 u32 core_boost_preempts(const struct boost_config *config, const struct boost_vcpu *vcpu,
-			const struct boost_guest *guest, const struct boost_vcpu *runs,
+			const struct boost_guest *guest, u64 least, const struct boost_vcpu *runs,
 			const struct boost_guest *runs_guest, u32 runs_boosted)
 {
-	return boost_preempts(config, vcpu, guest, runs, runs_guest, runs_boosted);
+	return boost_preempts(config, vcpu, guest, least, runs, runs_guest, runs_boosted);
 }
 
 u32 core_boost_goes_on(const struct boost_config *config, const struct boost_vcpu *vcpu,
-		       const struct boost_guest *guest, const struct boost_guest *waits, u64 ran_ns)
+		       const struct boost_guest *guest, const struct boost_vcpu *waits,
+		       const struct boost_guest *lender, u64 ran_ns)
 {
-	return boost_goes_on(config, vcpu, guest, waits, ran_ns);
+	return boost_goes_on(config, vcpu, guest, waits, lender, ran_ns);
 }
 
 u64 core_boost_arrives(const struct boost_config *config, u64 vtime, u64 least)

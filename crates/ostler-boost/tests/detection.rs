@@ -85,8 +85,8 @@ fn conflicts_are_resolved_as_configured() {
             ..Config::default()
         };
         [
-            sure.preempts(&config, &rich, (&unsure, &poor), true),
-            unsure.preempts(&config, &poor, (&sure, &rich), true),
+            sure.preempts(&config, &rich, 0, (&unsure, &poor), true),
+            unsure.preempts(&config, &poor, 0, (&sure, &rich), true),
         ]
     };
     assert_eq!(wins(Conflict::ByConfidence), [true, false]);
@@ -94,14 +94,14 @@ fn conflicts_are_resolved_as_configured() {
     assert_eq!(wins(Conflict::Neither), [false, false]);
     let config = Config::default();
     assert!(
-        unsure.preempts(&config, &poor, (&sure, &rich), false),
+        unsure.preempts(&config, &poor, 0, (&sure, &rich), false),
         "no conflict"
     );
     let off = Config {
         enabled: 0,
         ..config
     };
-    assert!(!sure.preempts(&off, &poor, (&unsure, &rich), false));
+    assert!(!sure.preempts(&off, &poor, 0, (&unsure, &rich), false));
 }
 
 proptest! {

@@ -116,6 +116,8 @@ impl World {
         let here = self.on(core);
         if let Some(&target) = here.get(usize::from(event.whose)) {
             self.vcpus[target].vcpu.point(event.task);
+            let least = self.least(core, Some(target));
+            let least = least.map_or(0, |at| self.vcpus[at].vcpu.vtime);
             let (wants, has) = (&self.vcpus[target], &self.vcpus[runs]);
             let guests = (&self.guests[wants.guest], &self.guests[has.guest]);
             if target == runs {
@@ -123,7 +125,7 @@ impl World {
             } else if wants.guest != has.guest {
                 if wants
                     .vcpu
-                    .preempts(&config, guests.0, (&has.vcpu, guests.1), boosted)
+                    .preempts(&config, guests.0, least, (&has.vcpu, guests.1), boosted)
                 {
                     runs = target;
                     boosted = true;
@@ -149,7 +151,7 @@ impl World {
                 && self.vcpus[runs].vcpu.goes_on(
                     &config,
                     &self.guests[guest],
-                    &self.guests[lender],
+                    (&self.vcpus[waits].vcpu, &self.guests[lender]),
                     ran_ns,
                 )
             {
@@ -193,6 +195,20 @@ impl World {
         }
     }
 
+    /// How far the virtual times on a core are from each other, at most.
+    fn apart_ns(&self) -> u64 {
+        let cores = 0..self.now_ns.len();
+        let apart = cores.map(|core| {
+            let vtimes = || {
+                self.on(core)
+                    .into_iter()
+                    .map(|at| self.vcpus[at].vcpu.vtime)
+            };
+            vtimes().max().unwrap_or(0) - vtimes().min().unwrap_or(0)
+        });
+        apart.max().unwrap_or(0)
+    }
+
     /// By guest: how much it has had.
     fn had(&self) -> Vec<u64> {
         let of = |guest| {
@@ -215,14 +231,16 @@ impl World {
         shares
     }
 
-    /// How far vCPUs of a guest may be from their shares by turns alone.
+    /// How far the virtual times on a core may be apart: a turn that one has ahead, and one whole stretch that ends a slice late.
+    fn turn_ns(&self) -> u64 {
+        2 * self.config.slice_ns + self.config.slice_max_ns
+    }
+
+    /// How far vCPUs of a guest may be from their shares by turns alone, from any moment to any other.
     fn turns_ns(&self, guest: usize) -> u64 {
-        let vcpus = self
-            .vcpus
-            .iter()
-            .filter(|placed| placed.guest == guest)
-            .count() as u64;
-        vcpus * 2 * (3 * self.config.slice_ns + self.config.slice_max_ns)
+        let all = self.vcpus.iter();
+        let own = all.filter(|placed| placed.guest == guest).count();
+        own as u64 * 2 * self.turn_ns()
     }
 }
 
@@ -295,6 +313,7 @@ proptest! {
             }
             world.step(event);
             world.conserves();
+            prop_assert!(world.apart_ns() <= world.turn_ns(), "{} ns apart", world.apart_ns());
             if at == from {
                 start = Some((world.had(), world.shares()));
             }
@@ -404,4 +423,28 @@ fn a_neighbour_that_is_never_paid_back_stops_lending() {
     let most = (world.config.limit_ns + world.turns_ns(1)) as f64;
     assert!(lost <= most, "{lost} ns lost, {most} at most");
     assert!(lost > 0.0, "it has lent, as long as it could");
+}
+
+/// Its other vCPUs pay a little at each turn; that must not buy its greedy one a whole turn each time.
+#[test]
+fn a_little_room_is_not_worth_a_turn() {
+    let config = Config {
+        limit_ns: 60_000,
+        ..Config::default()
+    };
+    let placed = [0, 0, 0, 1, 1, 1, 1].map(|guest| (guest, 0));
+    let mut world = World::new(config, &placed);
+    for at in 0..10_000_u32 {
+        world.step(Event {
+            whose: 0,
+            task: 1,
+            runs: (at * 37 % 256).to_le_bytes()[0],
+            ticks: 0,
+        });
+        world.conserves();
+        assert!(world.apart_ns() <= world.turn_ns(), "step {at}");
+    }
+    let lost = world.shares()[1] - world.had()[1] as f64;
+    let most = 2 * config.limit_ns + world.turns_ns(1);
+    assert!(lost <= most as f64, "{lost} ns lost, {most} at most");
 }
