@@ -63,6 +63,11 @@ struct __sk_buff {
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
+struct sched_ext_entity {
+	__u32 flags;
+	__u64 slice;
+};
+
 struct sched_entity {
 	__u64 sum_exec_runtime;
 };
@@ -99,9 +104,11 @@ struct task_struct {
 	int exit_state;
 	__u64 start_boottime;
 	struct sched_entity se;
+	struct sched_ext_entity scx;
 	struct sched_info sched_info;
 	struct signal_struct *signal;
 	struct css_set *cgroups;
+	const struct cpumask *cpus_ptr;
 	struct cpumask cpus_mask;
 	char comm[16];
 };
@@ -109,6 +116,7 @@ struct task_struct {
 /* Of kvm and kvm_amd. */
 struct kvm_vcpu {
 	int vcpu_id;
+	struct pid *pid;
 };
 
 struct kvm_vmcb_info {

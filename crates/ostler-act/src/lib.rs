@@ -8,9 +8,12 @@
 //!   and release are one piece of code ([`undo`]).
 //! - A value that someone else changed is theirs from then on, or ours again, by policy; it is always reported.
 //!
-//! Depends on ostler-model only, and on Linux through [`Host`].
+//! - [`Scheduler`] is the scheduler for vCPUs, loaded and fed.
+//!
+//! Depends on ostler-model, on ostler-boost and ostler-bpf for the scheduler, and on Linux through [`Host`].
 
 mod actuator;
+mod boost;
 mod explain;
 mod guests;
 mod host;
@@ -27,6 +30,7 @@ mod text;
 mod undo;
 
 pub use actuator::{ActConfig, Actuator, GuestPort};
+pub use boost::{BoostError, Scheduler};
 pub use host::{Host, LinuxHost, Root, RssView};
 pub use journal::{Journal, JournalError, Row};
 pub use layout::{Layout, Placement, survey};

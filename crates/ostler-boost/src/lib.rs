@@ -4,8 +4,10 @@
 //!
 //! May depend on: nothing of ostler.
 
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
 /// What the operator wants, `struct boost_config`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Config {
     /// A turn, ns.
@@ -46,7 +48,7 @@ impl Default for Config {
 }
 
 /// `enum boost_degradation`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoBytes, Immutable)]
 #[repr(u32)]
 pub enum Degradation {
     /// It is halved, as in the thesis.
@@ -58,7 +60,7 @@ pub enum Degradation {
 }
 
 /// `enum boost_conflict`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoBytes, Immutable)]
 #[repr(u32)]
 pub enum Conflict {
     /// That of more confidence, as in the thesis.
@@ -70,7 +72,7 @@ pub enum Conflict {
 }
 
 /// A vCPU, `struct boost_vcpu`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Vcpu {
     /// Run time that it was charged, ns.
@@ -88,7 +90,7 @@ pub struct Vcpu {
 }
 
 /// A guest, `struct boost_guest`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Guest {
     /// Run time beyond its share, ns; below zero where it has had less.
@@ -250,3 +252,114 @@ impl Guest {
         native::core_boost_room(config, self, lender)
     }
 }
+
+/// Guests that the scheduler tells apart, and the one that means nobody.
+pub const GUESTS_MAX: u32 = 1024;
+/// Threads of nobody's guest are scheduled fairly and never boosted.
+pub const NOBODY: u32 = 0;
+/// Cores, and domains of cores.
+pub const CORES_MAX: u32 = 1024;
+/// Cores that may share a queue.
+pub const DOMAIN_CORES_MAX: usize = 16;
+/// Bins of [`Delays`].
+pub const BINS: usize = 24;
+
+/// What the scheduler is told, `struct boost_settings`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Settings {
+    /// The arithmetic's.
+    pub config: Config,
+    /// One that wakes takes a core by its own right from who has had more by this, ns.
+    pub wake_granularity_ns: u64,
+    /// Domains are numbered below this.
+    pub domains: u32,
+    /// Nothing.
+    pub spare: u32,
+}
+
+/// Why the scheduler has ended, `struct boost_end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct End {
+    /// The kernel's `enum scx_exit_kind`; 0: it hasn't.
+    pub kind: u32,
+    /// What it says, up to a zero.
+    pub text: [u8; 124],
+}
+
+/// A vCPU's thread, `struct boost_thread`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Thread {
+    /// What the arithmetic knows of it.
+    pub vcpu: Vcpu,
+    /// Whose it is; [`NOBODY`]'s.
+    pub guest: u32,
+    /// The domain on whose scale its virtual time is.
+    pub domain: u32,
+    /// `enum boost_state`: asleep, waits, runs.
+    pub state: u32,
+    /// Where it waits or runs.
+    pub cpu: u32,
+    /// When it came to wait, ns of `CLOCK_MONOTONIC`.
+    pub waits_since: u64,
+    /// When it came to its core, likewise.
+    pub runs_since: u64,
+    /// Its run time of all when it was last charged, ns.
+    pub charged_at: u64,
+    /// When the oldest event came that it hasn't run since; 0: none.
+    pub event_at: u64,
+    /// It was put before others for an event, and hasn't given up its core since.
+    pub boosted: u32,
+    /// Nothing.
+    pub spare: u32,
+    /// Of all time: run, ns.
+    pub ran_ns: u64,
+    /// Waited, ns.
+    pub waited_ns: u64,
+    /// Put before others for an event.
+    pub boosts: u64,
+    /// Events for which it wasn't.
+    pub refused: u64,
+}
+
+/// From an event to its vCPU running: bin n counts those that took `[2^n, 2^(n+1))` us, the last all that took longer.
+pub type Delays = [u64; BINS];
+
+/// Cores that share a queue, `struct boost_domain`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Domain {
+    /// Its virtual time.
+    pub now: u64,
+    /// How many cores it has.
+    pub cores: u32,
+    /// Which.
+    pub core: [u32; DOMAIN_CORES_MAX],
+    /// Nothing.
+    pub spare: u32,
+}
+
+/// A core, `struct boost_core`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Core {
+    /// Whose queue it serves first.
+    pub domain: u32,
+    /// The thread that runs, and one that is to run next; 0: none.
+    pub runs: u32,
+    /// Likewise.
+    pub next: u32,
+    /// Nothing.
+    pub spare: u32,
+}
+
+const _: () = {
+    assert!(size_of::<Settings>() == 64);
+    assert!(size_of::<End>() == 128);
+    assert!(size_of::<Thread>() == 128);
+    assert!(size_of::<Delays>() == 192);
+    assert!(size_of::<Domain>() == 80);
+    assert!(size_of::<Core>() == 16);
+};

@@ -34,9 +34,9 @@ mod threads;
 mod topology;
 
 pub use bell::Bell;
-pub use bpf::BpfError;
 pub use config::{Roots, SenseConfig};
 pub use error::SenseError;
+pub use ostler_bpf::BpfError;
 pub use sensor::Sensor;
 pub use sys::now;
 pub use tap::Window;

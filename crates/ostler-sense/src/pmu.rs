@@ -6,8 +6,8 @@ use std::path::Path;
 use ostler_abi::pmu::{Counts, Device, NoDevice, PmuError};
 use ostler_model::{Accesses, CpuId, CpuPmu, CpuSet, GuestPmu, GuestView, Nanos, Tid};
 
-use crate::bpf::BpfError;
 use crate::bpf::vcpus::VcpuBpf;
+use ostler_bpf::BpfError;
 
 /// The counters, and what they were when they were last looked at.
 #[derive(Debug)]

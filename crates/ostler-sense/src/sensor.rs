@@ -3,7 +3,6 @@
 use ostler_model::{Capability, CpuSet, Facts, Nanos, NicView, Pid, Snapshot, Tid};
 
 use crate::bell::Bell;
-use crate::bpf::BpfError;
 use crate::bpf::host::HostBpf;
 use crate::bpf::tap::TapBpf;
 use crate::capability::{self, capability, explain};
@@ -21,6 +20,7 @@ use crate::qmp::worker::QmpSource;
 use crate::tap::TapLatency;
 use crate::threads::ThreadKey;
 use crate::{sys, topology};
+use ostler_bpf::BpfError;
 
 /// How often things are looked at that hardly ever change: which CPUs are online, whether KVM was loaded.
 const RARELY: Nanos = Nanos::from_secs(1);

@@ -11,11 +11,10 @@ use ostler_abi::bpf::{
 };
 use ostler_model::{CpuId, CpuSet, Pid};
 
-use super::mapped::MappedArray;
-use super::{Aligned, BpfError, forget_warning, map, program, quiet_libbpf, require_btf, resize};
 use crate::threads::ThreadKey;
-
-static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/sense.bpf.o")));
+use ostler_bpf::{
+    BpfError, MappedArray, forget_warning, map, program, quiet_libbpf, require_btf, resize,
+};
 
 /// The most threads that one reading may name.
 pub(crate) const THREADS_MAX: u32 = 16384;
@@ -96,7 +95,7 @@ impl HostBpf {
         quiet_libbpf();
         require_btf(sys)?;
         let mut open = ObjectBuilder::default()
-            .open_memory(&OBJECT.0)
+            .open_memory(ostler_bpf::SENSE)
             .map_err(|error| BpfError::step("open the sensing programs", &error, "6.2"))?;
         resize(&mut open, "cpus", possible)?;
         resize(&mut open, "threads", THREADS_MAX)?;

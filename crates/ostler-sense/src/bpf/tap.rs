@@ -10,10 +10,7 @@ use std::sync::atomic::Ordering;
 use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder};
 use ostler_abi::bpf::{HIST_BUCKETS, TapHist};
 
-use super::mapped::MappedArray;
-use super::{Aligned, BpfError, map, program, quiet_libbpf, require_btf, resize};
-
-static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/tap.bpf.o")));
+use ostler_bpf::{BpfError, MappedArray, map, program, quiet_libbpf, require_btf, resize};
 
 /// The most taps that are watched at once.
 const TAPS_MAX: u32 = 1024;
@@ -42,7 +39,7 @@ impl TapBpf {
         quiet_libbpf();
         require_btf(sys)?;
         let mut open = ObjectBuilder::default()
-            .open_memory(&OBJECT.0)
+            .open_memory(ostler_bpf::TAP)
             .map_err(|error| BpfError::step("open the tap programs", &error, "6.6"))?;
         resize(&mut open, "flows_of_slot", TAPS_MAX)?;
         resize(&mut open, "slot_of_tap", TAPS_MAX)?;

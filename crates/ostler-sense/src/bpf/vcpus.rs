@@ -5,9 +5,7 @@ use std::path::Path;
 use libbpf_rs::{Link, MapCore as _, MapFlags, Object, ObjectBuilder};
 use ostler_model::Tid;
 
-use super::{Aligned, BpfError, forget_warning, map, program, quiet_libbpf, require_btf};
-
-static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/vcpus.bpf.o")));
+use ostler_bpf::{BpfError, forget_warning, map, program, quiet_libbpf, require_btf};
 
 /// The loaded program. It is detached when it is dropped.
 #[derive(Debug)]
@@ -21,7 +19,7 @@ impl VcpuBpf {
     pub(crate) fn load(sys: &Path) -> Result<VcpuBpf, BpfError> {
         quiet_libbpf();
         require_btf(sys)?;
-        let open = ObjectBuilder::default().open_memory(&OBJECT.0);
+        let open = ObjectBuilder::default().open_memory(ostler_bpf::VCPUS);
         let mut object = open
             .and_then(libbpf_rs::OpenObject::load)
             .map_err(|error| BpfError::step("load the program for vCPUs", &error, "6.2"))?;

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 /// A BPF array (`BPF_F_MMAPABLE`) as 64-bit words. The kernel writes it meanwhile, so each word is read atomically, and
 /// nothing is promised about words together.
 #[derive(Debug)]
-pub(crate) struct MappedArray {
+pub struct MappedArray {
     base: NonNull<AtomicU64>,
     stride: usize,
     entries: usize,
@@ -23,7 +23,11 @@ unsafe impl Sync for MappedArray {}
 
 impl MappedArray {
     /// Maps an array whose values are `words` 64-bit words each.
-    pub(crate) fn new(fd: BorrowedFd<'_>, entries: usize, words: usize) -> io::Result<MappedArray> {
+    ///
+    /// # Errors
+    ///
+    /// What mmap said.
+    pub fn new(fd: BorrowedFd<'_>, entries: usize, words: usize) -> io::Result<MappedArray> {
         let bytes = entries * words * size_of::<u64>();
         // SAFETY: a fresh shared mapping of the kernel's choice of address; nothing else of ours is touched.
         let base = unsafe {
@@ -48,12 +52,16 @@ impl MappedArray {
     }
 
     /// How many values there are.
-    pub(crate) fn entries(&self) -> usize {
+    pub fn entries(&self) -> usize {
         self.entries
     }
 
     /// The words of one value.
-    pub(crate) fn entry(&self, index: usize) -> &[AtomicU64] {
+    ///
+    /// # Panics
+    ///
+    /// If there is no such value.
+    pub fn entry(&self, index: usize) -> &[AtomicU64] {
         assert!(index < self.entries, "value {index} of {}", self.entries);
         // SAFETY: inside the mapping by the assertion, aligned because mappings are by pages and strides by words, and
         // the mapping lives as long as self.

@@ -1,0 +1,729 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A scheduler for vCPUs (sched_ext), and the hooks in KVM that tell it who does IO.
+ *
+ * Only threads whose policy is SCHED_EXT are scheduled here (SCX_OPS_SWITCH_PARTIAL): user space
+ * gives it to the vCPU threads of guests that take part. All else stays with the kernel's own
+ * scheduler, which goes before: vhost workers, softirqs and the host's services are never held up
+ * by a vCPU.
+ *
+ * Cores are in domains, a few that share memory close by, and each domain has one queue. Virtual
+ * times are on a domain's scale, so that a vCPU is as well off on one of its cores as on another,
+ * and nothing has to be balanced between them. A core whose domain has nothing to do takes what it
+ * may from others.
+ *
+ * The queue is sorted by what virtual times were when each came to wait. boost.h moves virtual time
+ * between a vCPU that runs and the first that waits, so the few at the head are compared by what
+ * they have now. Who runs next is decided in dispatch() alone, except that a vCPU that wakes for an
+ * event is put on the core that it takes at once.
+ *
+ * One lock guards all virtual times and balances. It is taken where a vCPU leaves a core or pays,
+ * some hundred times a second and core, and held for some tens of instructions.
+ *
+ * Nothing that a guest does makes a map grow: entries are for threads that user space has let in.
+ */
+#include "ostler_sched.h"
+#include <bpf/bpf_tracing.h>
+#include "boost_maps.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* As far as the head of a queue is looked at, by what virtual times are now. */
+#define LOOK_MAX 16
+/* As far as a queue is searched for one that may run here, or one that is known by its number. */
+#define SEARCH_MAX 1024
+/* Other domains that a core without work looks into. */
+#define STEAL_MAX 64
+
+/* What the local APIC's registers hold, and which messages are interrupts (<asm/apicdef.h>). */
+#define APIC_LVTT 0x320
+#define APIC_DM_FIXED 0
+#define APIC_DM_LOWEST 0x100
+/* The vectors that Linux keeps to itself (<asm/irq_vectors.h>). */
+#define SYSTEM_VECTORS 0xec
+#define RESCHEDULE_VECTOR 0xfd
+
+/* In sections of their own, each of which user space sees as a map with one value. */
+struct boost_settings settings SEC(".data.settings") = {};
+#define config (settings.config)
+
+struct boost_end end SEC(".data.end") = {};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, BOOST_THREADS_MAX);
+	__type(key, u32);
+	__type(value, struct boost_thread);
+} threads SEC(".maps");
+
+/* From a process to its guest: written by user space before its threads are let in. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, BOOST_GUESTS_MAX);
+	__type(key, u32);
+	__type(value, u32);
+} owners SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BOOST_GUESTS_MAX);
+	__type(key, u32);
+	__type(value, struct boost_guest);
+} guests SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BOOST_GUESTS_MAX);
+	__type(key, u32);
+	__type(value, struct boost_delays);
+} delays SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BOOST_CORES_MAX);
+	__type(key, u32);
+	__type(value, struct boost_domain);
+} domains SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BOOST_CORES_MAX);
+	__type(key, u32);
+	__type(value, struct boost_core);
+} cores SEC(".maps");
+
+/* Apart from those, since what user space can map must not hold a lock. */
+static struct bpf_spin_lock ledger SEC(".data.ledger");
+
+static __always_inline struct boost_thread *thread_of(u32 tid)
+{
+	return bpf_map_lookup_elem(&threads, &tid);
+}
+
+static __always_inline struct boost_guest *guest_of(const struct boost_thread *thread)
+{
+	u32 number = thread->guest;
+
+	return bpf_map_lookup_elem(&guests, &number);
+}
+
+static __always_inline struct boost_core *core_of(u32 cpu)
+{
+	return bpf_map_lookup_elem(&cores, &cpu);
+}
+
+static __always_inline struct boost_domain *domain_of(u32 number)
+{
+	return bpf_map_lookup_elem(&domains, &number);
+}
+
+/* How long a task's run is that it hasn't been charged for. */
+static __always_inline u64 uncharged(const struct task_struct *p, const struct boost_thread *thread)
+{
+	u64 now = p->se.sum_exec_runtime;
+
+	return now > thread->charged_at ? now - thread->charged_at : 0;
+}
+
+/*
+ * The two with the least virtual times of those that wait in a domain and may run on a core. The
+ * search is of so many, since others' threads may fill the head. What is counted is counted here,
+ * where the verifier doesn't track it: it would go through the loop once for each number otherwise.
+ */
+struct head {
+	u32 looked;
+	u32 searched;
+	u32 first;
+	u32 second;
+	u64 first_vtime;
+	u64 second_vtime;
+};
+
+__noinline int look(u32 number, u32 cpu, struct head *head)
+{
+	struct task_struct *p;
+
+	if (!head)
+		return 0;
+	head->looked = 0;
+	head->searched = 0;
+	head->first = 0;
+	head->second = 0;
+	head->first_vtime = ~0ULL;
+	head->second_vtime = ~0ULL;
+	bpf_for_each(scx_dsq, p, number, 0)
+	{
+		struct boost_thread *thread;
+		u64 vtime;
+
+		if (++head->searched > SEARCH_MAX || head->looked >= LOOK_MAX)
+			break;
+		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			continue;
+		head->looked++;
+		thread = thread_of(p->pid);
+		vtime = thread ? thread->vcpu.vtime : 0;
+		if (vtime < head->first_vtime) {
+			head->second = head->first;
+			head->second_vtime = head->first_vtime;
+			head->first = p->pid;
+			head->first_vtime = vtime;
+		} else if (vtime < head->second_vtime) {
+			head->second = p->pid;
+			head->second_vtime = vtime;
+		}
+	}
+	return head->looked;
+}
+
+/* Takes one that waits in a domain to the core that dispatches. */
+__noinline int take(u32 number, u32 tid, struct head *head)
+{
+	struct task_struct *p;
+
+	if (!head)
+		return 0;
+	head->searched = 0;
+	bpf_for_each(scx_dsq, p, number, 0)
+	{
+		if (++head->searched > SEARCH_MAX)
+			break;
+		if (p->pid == tid)
+			return scx_move(&___it, p, SCX(scx_dsq_id_flags, SCX_DSQ_LOCAL), 0);
+	}
+	return 0;
+}
+
+/*
+ * Charges a thread for what it has run. What is beyond its share is borrowed from the one that
+ * waits, if there is one, for as long as that one has waited.
+ */
+__noinline int settle(struct boost_thread *thread, struct boost_thread *waits, u64 ran)
+{
+	struct boost_guest *guest, *lender;
+	u64 waited = 0, now;
+
+	if (!thread)
+		return 0;
+	guest = guest_of(thread);
+	if (!guest)
+		return 0;
+	thread->ran_ns += ran;
+	lender = waits ? guest_of(waits) : NULL;
+	if (!waits || !lender || waits->guest == thread->guest || !thread->guest) {
+		bpf_spin_lock(&ledger);
+		thread->vcpu.vtime += ran;
+		bpf_spin_unlock(&ledger);
+		return 0;
+	}
+	now = bpf_ktime_get_ns();
+	if (now > waits->waits_since)
+		waited = now - waits->waits_since;
+	if (waited > ran)
+		waited = ran;
+	bpf_spin_lock(&ledger);
+	thread->vcpu.vtime += ran - waited;
+	boost_charge(&config, &thread->vcpu, guest, &waits->vcpu, lender, waited,
+		     thread->boosted || boost_does_io(&config, &thread->vcpu));
+	bpf_spin_unlock(&ledger);
+	return 0;
+}
+
+/* Has the first in a queue pay the second, if it is to. */
+__noinline int pay(struct boost_thread *first, struct boost_thread *second)
+{
+	struct boost_guest *guest, *paid;
+
+	if (!first || !second || first->guest == second->guest || !first->guest)
+		return 0;
+	guest = guest_of(first);
+	paid = guest_of(second);
+	if (!guest || !paid)
+		return 0;
+	bpf_spin_lock(&ledger);
+	boost_pay(&config, &first->vcpu, guest, &second->vcpu, paid);
+	bpf_spin_unlock(&ledger);
+	return 0;
+}
+
+/*
+ * The core that a thread takes from another, or -1: one whose vCPU isn't boosted goes before one
+ * whose is, and of those the one whose vCPU has had most. `event` tells why: for an event, as
+ * boost.h allows, or by its own right, because it has had so much less.
+ */
+__noinline int victim(struct task_struct *p __arg_trusted, struct boost_thread *thread, bool event)
+{
+	struct boost_domain *domain;
+	struct boost_guest *guest;
+	u64 least, best_vtime = 0;
+	int best = -1, i;
+
+	if (!p || !thread)
+		return -1;
+	domain = domain_of(thread->domain);
+	guest = guest_of(thread);
+	if (!domain || !guest)
+		return -1;
+	least = domain->now;
+	bpf_for(i, 0, BOOST_DOMAIN_CORES_MAX)
+	{
+		struct boost_thread *runs;
+		struct boost_guest *theirs;
+		struct boost_core *core;
+		u32 boosted, cpu;
+		u64 vtime;
+
+		if (i >= domain->cores)
+			break;
+		cpu = domain->core[i];
+		core = core_of(cpu);
+		if (!core || !core->runs || core->next || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			continue;
+		runs = thread_of(core->runs);
+		theirs = runs ? guest_of(runs) : NULL;
+		if (!theirs)
+			continue;
+		boosted = runs->boosted || boost_does_io(&config, &runs->vcpu);
+		vtime = runs->vcpu.vtime + (bpf_ktime_get_ns() - runs->runs_since);
+		if (event ? !boost_preempts(&config, &thread->vcpu, guest, least, &runs->vcpu,
+					    theirs, boosted)
+			  : boosted || thread->vcpu.vtime + settings.wake_granularity_ns >= vtime)
+			continue;
+		/* Any that isn't boosted is further on than all that are. */
+		if (!boosted)
+			vtime |= 1ULL << 63;
+		if (vtime >= best_vtime) {
+			best_vtime = vtime;
+			best = cpu;
+		}
+	}
+	return best;
+}
+
+/* How long a vCPU that goes before others may run. */
+static __always_inline u64 stretch(const struct boost_thread *thread, u64 least)
+{
+	u64 longest = config.slice_ns;
+
+	/* What it may borrow is reckoned as it runs, in dispatch(). */
+	if (thread->vcpu.vtime < least + longest && least + longest - thread->vcpu.vtime < longest)
+		longest = least + longest - thread->vcpu.vtime;
+	return longest < config.slice_ns / 4 ? config.slice_ns / 4 : longest;
+}
+
+SEC("struct_ops/boost_select_cpu")
+s32 BPF_PROG(boost_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
+{
+	bool idle = false;
+	s32 cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+
+	if (idle)
+		scx_insert(p, SCX(scx_dsq_id_flags, SCX_DSQ_LOCAL), config.slice_ns, 0);
+	return cpu;
+}
+
+SEC("struct_ops/boost_enqueue")
+void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
+{
+	struct boost_thread *thread = thread_of(p->pid);
+	u32 cpu = scx_bpf_task_cpu(p), number = 0;
+	bool wakes = enq_flags & SCX(scx_enq_flags, SCX_ENQ_WAKEUP);
+	struct boost_core *core = core_of(cpu);
+	struct boost_domain *domain;
+	u64 vtime = 0;
+	s32 taken;
+
+	if (core)
+		number = core->domain;
+	domain = domain_of(number);
+	if (thread && domain) {
+		struct boost_domain *from = NULL;
+
+		if (thread->domain != number)
+			from = domain_of(thread->domain);
+		bpf_spin_lock(&ledger);
+		if (from) {
+			/* As far ahead, or behind, as it was there. */
+			thread->vcpu.vtime += domain->now - from->now;
+			thread->domain = number;
+		}
+		if (wakes)
+			thread->vcpu.vtime =
+			    boost_arrives(&config, thread->vcpu.vtime, domain->now);
+		bpf_spin_unlock(&ledger);
+		vtime = thread->vcpu.vtime;
+		thread->state = BOOST_WAITS;
+		thread->cpu = cpu;
+		thread->waits_since = bpf_ktime_get_ns();
+		taken = -1;
+		if (thread->event_at && thread->guest) {
+			taken = victim(p, thread, true);
+			if (taken >= 0) {
+				thread->boosted = 1;
+				thread->boosts++;
+			} else {
+				thread->refused++;
+			}
+		}
+		if (taken < 0 && wakes)
+			taken = victim(p, thread, false);
+		if (taken >= 0) {
+			scx_insert(p, SCX(scx_dsq_id_flags, SCX_DSQ_LOCAL_ON) | taken,
+				   stretch(thread, domain->now),
+				   enq_flags | SCX(scx_enq_flags, SCX_ENQ_HEAD) |
+				       SCX(scx_enq_flags, SCX_ENQ_PREEMPT));
+			return;
+		}
+	}
+	scx_insert_vtime(p, number, config.slice_ns, vtime, enq_flags);
+	taken = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	if (taken >= 0)
+		scx_bpf_kick_cpu(taken, SCX(scx_kick_flags, SCX_KICK_IDLE));
+}
+
+/* The virtual time of a domain goes on with whoever has a core by its own right. */
+static __always_inline void advance(u32 number, const struct boost_thread *thread)
+{
+	struct boost_domain *domain = domain_of(number);
+
+	if (domain && domain->now < thread->vcpu.vtime)
+		domain->now = thread->vcpu.vtime;
+}
+
+/* Gives the core to whoever waits in a domain: whether there was anybody. */
+__noinline int serve(u32 number, u32 cpu)
+{
+	struct boost_thread *first, *second;
+	struct head head = {};
+
+	if (!look(number, cpu, &head))
+		return 0;
+	first = thread_of(head.first);
+	second = thread_of(head.second);
+	if (first && second) {
+		pay(first, second);
+		if (second->vcpu.vtime < first->vcpu.vtime) {
+			head.first = head.second;
+			first = second;
+		}
+	}
+	if (first)
+		advance(number, first);
+	return take(number, head.first, &head);
+}
+
+/* A core without work looks into other domains. */
+__noinline int steal(u32 number, u32 cpu)
+{
+	int i;
+
+	bpf_for(i, 1, STEAL_MAX)
+	{
+		u32 other = number + i;
+
+		if (i >= settings.domains)
+			break;
+		if (other >= settings.domains)
+			other -= settings.domains;
+		if (serve(other, cpu))
+			return 1;
+	}
+	return 0;
+}
+
+/*
+ * Whether the one that has had its turn keeps its core: as nobody waits, as it does IO and may go
+ * on, or as it still has had the least and, where it is to pay, has paid.
+ */
+__noinline int keeps(struct boost_thread *runs, u32 number, u32 cpu, u64 ran)
+{
+	struct boost_thread *first;
+	struct boost_guest *guest, *lender;
+	struct head head = {};
+
+	if (!runs)
+		return 0;
+	if (!look(number, cpu, &head)) {
+		settle(runs, NULL, ran);
+		runs->charged_at += ran;
+		advance(number, runs);
+		return 1;
+	}
+	first = thread_of(head.first);
+	guest = guest_of(runs);
+	lender = first ? guest_of(first) : NULL;
+	if (guest && lender && runs->guest &&
+	    boost_goes_on(&config, &runs->vcpu, guest, &first->vcpu, lender, ran))
+		return 1;
+	settle(runs, first, ran);
+	runs->charged_at += ran;
+	runs->boosted = 0;
+	if (!first || runs->vcpu.vtime > first->vcpu.vtime)
+		return 0;
+	pay(runs, first);
+	if (runs->vcpu.vtime > first->vcpu.vtime)
+		return 0;
+	advance(number, runs);
+	return 1;
+}
+
+SEC("struct_ops/boost_dispatch")
+void BPF_PROG(boost_dispatch, s32 cpu, struct task_struct *prev)
+{
+	struct boost_core *core = core_of(cpu);
+	struct boost_thread *runs;
+	struct head head = {};
+	u32 number, next;
+
+	if (!core)
+		return;
+	number = core->domain;
+	next = core->next;
+	core->next = 0;
+	if (next && take(number, next, &head))
+		return;
+	if (!prev || !(prev->scx.flags & SCX(scx_ent_flags, SCX_TASK_QUEUED))) {
+		if (!serve(number, cpu))
+			steal(number, cpu);
+		return;
+	}
+	runs = thread_of(prev->pid);
+	if (runs && keeps(runs, number, cpu, uncharged(prev, runs)))
+		scx_set_slice(prev, config.slice_ns);
+	else
+		serve(number, cpu);
+}
+
+SEC("struct_ops/boost_running")
+void BPF_PROG(boost_running, struct task_struct *p)
+{
+	struct boost_thread *thread = thread_of(p->pid);
+	u32 cpu = scx_bpf_task_cpu(p);
+	struct boost_core *core = core_of(cpu);
+	u64 now = bpf_ktime_get_ns();
+
+	if (core)
+		core->runs = p->pid;
+	if (!thread)
+		return;
+	if (thread->state == BOOST_WAITS && now > thread->waits_since)
+		thread->waited_ns += now - thread->waits_since;
+	thread->state = BOOST_RUNS;
+	thread->cpu = cpu;
+	thread->runs_since = now;
+	thread->charged_at = p->se.sum_exec_runtime;
+	if (thread->event_at) {
+		u64 us = now > thread->event_at ? (now - thread->event_at) / 1000 : 0;
+		struct boost_delays *delay;
+		u32 bin = 0, guest = thread->guest;
+
+		while (us > 1 && bin < BOOST_BINS - 1) {
+			us >>= 1;
+			bin++;
+		}
+		delay = bpf_map_lookup_elem(&delays, &guest);
+		if (delay && bin < BOOST_BINS)
+			__sync_fetch_and_add(&delay->bins[bin], 1);
+		thread->event_at = 0;
+	}
+}
+
+SEC("struct_ops/boost_stopping")
+void BPF_PROG(boost_stopping, struct task_struct *p, bool runnable)
+{
+	struct boost_thread *thread = thread_of(p->pid), *waits;
+	u32 cpu = scx_bpf_task_cpu(p);
+	struct boost_core *core = core_of(cpu);
+	struct head head = {};
+	u64 ran;
+
+	if (!core)
+		return;
+	core->runs = 0;
+	if (!thread)
+		return;
+	ran = uncharged(p, thread);
+	waits = look(core->domain, cpu, &head) ? thread_of(head.first) : NULL;
+	settle(thread, waits, ran);
+	thread->charged_at += ran;
+	thread->boosted = 0;
+	thread->state = runnable ? BOOST_WAITS : BOOST_ASLEEP;
+}
+
+SEC("struct_ops/boost_tick")
+void BPF_PROG(boost_tick_op, struct task_struct *p)
+{
+	struct boost_thread *thread = thread_of(p->pid);
+
+	if (thread)
+		boost_tick(&config, &thread->vcpu, 0);
+}
+
+SEC("struct_ops/boost_enable")
+void BPF_PROG(boost_enable, struct task_struct *p)
+{
+	struct boost_thread new = {};
+	struct boost_core *core = core_of(scx_bpf_task_cpu(p));
+	struct boost_domain *domain;
+	u32 tid = p->pid, process = p->tgid;
+	u32 *owner = bpf_map_lookup_elem(&owners, &process);
+
+	if (owner)
+		new.guest = *owner;
+	if (core)
+		new.domain = core->domain;
+	domain = domain_of(new.domain);
+	if (domain)
+		new.vcpu.vtime = domain->now;
+	new.charged_at = p->se.sum_exec_runtime;
+	bpf_map_update_elem(&threads, &tid, &new, BPF_ANY);
+}
+
+SEC("struct_ops/boost_disable")
+void BPF_PROG(boost_disable, struct task_struct *p)
+{
+	u32 tid = p->pid;
+
+	bpf_map_delete_elem(&threads, &tid);
+}
+
+SEC("struct_ops.s/boost_init")
+s32 BPF_PROG(boost_init)
+{
+	int i, error;
+
+	bpf_for(i, 0, BOOST_CORES_MAX)
+	{
+		if (i >= settings.domains)
+			break;
+		error = scx_bpf_create_dsq(i, -1);
+		if (error)
+			return error;
+	}
+	return 0;
+}
+
+SEC("struct_ops/boost_exit")
+void BPF_PROG(boost_exit, struct scx_exit_info *info)
+{
+	bpf_probe_read_kernel_str(end.text, sizeof(end.text), info->msg);
+	if (!end.text[0])
+		bpf_probe_read_kernel_str(end.text, sizeof(end.text), info->reason);
+	end.kind = info->kind;
+}
+
+SEC(".struct_ops.link")
+struct sched_ext_ops boost_ops = {
+    .select_cpu = (void *)boost_select_cpu,
+    .enqueue = (void *)boost_enqueue,
+    .dispatch = (void *)boost_dispatch,
+    .tick = (void *)boost_tick_op,
+    .running = (void *)boost_running,
+    .stopping = (void *)boost_stopping,
+    .enable = (void *)boost_enable,
+    .disable = (void *)boost_disable,
+    .init = (void *)boost_init,
+    .exit = (void *)boost_exit,
+    .flags = 8, /* SCX_OPS_SWITCH_PARTIAL */
+    .timeout_ms = 5000,
+    .name = "ostler",
+};
+
+/*
+ * An event for a vCPU. One that runs keeps its core for it; one that sleeps is about to be woken,
+ * and enqueue() does the rest; one that waits takes a core now.
+ */
+static __always_inline void event(u32 tid)
+{
+	struct boost_thread *thread = thread_of(tid);
+	struct task_struct *p;
+	struct boost_core *core;
+	int taken;
+
+	if (!thread)
+		return;
+	boost_point(&thread->vcpu, 0);
+	if (thread->state == BOOST_RUNS) {
+		thread->boosted = thread->guest != 0;
+		return;
+	}
+	if (!thread->event_at)
+		thread->event_at = bpf_ktime_get_ns();
+	if (thread->state != BOOST_WAITS || thread->boosted || !thread->guest)
+		return;
+	p = bpf_task_from_pid(tid);
+	if (!p)
+		return;
+	taken = victim(p, thread, true);
+	bpf_task_release(p);
+	core = taken < 0 ? NULL : core_of(taken);
+	if (!core) {
+		thread->refused++;
+		return;
+	}
+	thread->boosted = 1;
+	thread->boosts++;
+	core->next = tid;
+	scx_bpf_kick_cpu(taken, SCX(scx_kick_flags, SCX_KICK_PREEMPT));
+}
+
+/*
+ * An interrupt comes to a vCPU's local APIC, in the context of whoever sends it. The guest's own
+ * timer isn't IO, whatever vector its system gives it. Nor is what a vCPU sends itself, nor a
+ * system vector of Linux other than that for rescheduling.
+ */
+SEC("fentry/__apic_accept_irq")
+int BPF_PROG(boost_on_interrupt, struct kvm_lapic *apic, int delivery_mode, int vector)
+{
+	u32 timer = 0, tid;
+	char *registers;
+
+	if (delivery_mode != APIC_DM_FIXED && delivery_mode != APIC_DM_LOWEST)
+		return 0;
+	if (vector >= SYSTEM_VECTORS && vector != RESCHEDULE_VECTOR)
+		return 0;
+	registers = BPF_CORE_READ(apic, regs);
+	bpf_probe_read_kernel(&timer, sizeof(timer), registers + APIC_LVTT);
+	if ((timer & 0xff) == vector)
+		return 0;
+	tid = BPF_CORE_READ(apic, vcpu, pid, numbers[0].nr);
+	if (tid != (u32)bpf_get_current_pid_tgid())
+		event(tid);
+	return 0;
+}
+
+/* A vCPU touches a device: its own thread does, so it runs. */
+static __always_inline int on_device(void)
+{
+	event((u32)bpf_get_current_pid_tgid());
+	return 0;
+}
+
+SEC("raw_tp/kvm_mmio")
+int boost_on_mmio(void *ctx)
+{
+	return on_device();
+}
+
+SEC("raw_tp/kvm_fast_mmio")
+int boost_on_fast_mmio(void *ctx)
+{
+	return on_device();
+}
+
+SEC("raw_tp/kvm_pio")
+int boost_on_pio(void *ctx)
+{
+	return on_device();
+}
+
+/*
+ * An event told by user space, for devices outside the kernel, and for tests: attached nowhere, and
+ * run by BPF_PROG_TEST_RUN. It isn't of type syscall, since that may sleep, and victim() may not.
+ */
+SEC("raw_tp")
+int boost_on_event(__u64 *ctx)
+{
+	event(ctx[0]);
+	return 0;
+}

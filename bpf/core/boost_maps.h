@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT */
+/*
+ * What the vCPU scheduler and user space share, beside boost.h's own structs. The Rust side is
+ * crates/ostler-boost; both assert the sizes.
+ */
+#ifndef OSTLER_CORE_BOOST_MAPS_H
+#define OSTLER_CORE_BOOST_MAPS_H
+
+#include "boost.h"
+
+/* Guests, vCPU threads, cores and the groups of cores that share a queue: the most of each. */
+#define BOOST_GUESTS_MAX 1024
+#define BOOST_THREADS_MAX 8192
+#define BOOST_CORES_MAX 1024
+#define BOOST_DOMAIN_CORES_MAX 16
+
+/* From an event to its vCPU running: a bin for each power of two of microseconds, and the rest. */
+#define BOOST_BINS 24
+
+/* What user space tells the scheduler, at any time but for the number of domains. */
+struct boost_settings {
+	struct boost_config config;
+	/* One that wakes takes a core by its own right from who has had more by this, ns. */
+	u64 wake_granularity_ns;
+	/* Domains are numbered below this. */
+	u32 domains;
+	u32 spare;
+};
+
+_Static_assert(sizeof(struct boost_settings) == 64, "struct boost_settings is shared");
+
+/* Why the scheduler has ended: the kernel's enum scx_exit_kind, and what it says; 0: it hasn't. */
+struct boost_end {
+	u32 kind;
+	char text[124];
+};
+
+_Static_assert(sizeof(struct boost_end) == 128, "struct boost_end is shared");
+
+enum boost_state {
+	BOOST_ASLEEP,
+	BOOST_WAITS,
+	BOOST_RUNS,
+};
+
+/* A vCPU's thread. */
+struct boost_thread {
+	struct boost_vcpu vcpu;
+	/* Whose it is: where in `guests`; 0 is for threads of nobody's. */
+	u32 guest;
+	/* The group of cores on whose scale its virtual time is. */
+	u32 domain;
+	/* enum boost_state, and where it waits or runs. */
+	u32 state;
+	u32 cpu;
+	/* When it came to wait, and to its core. */
+	u64 waits_since;
+	u64 runs_since;
+	/* Its run time of all, when it was last charged. */
+	u64 charged_at;
+	/* When the oldest event came that it hasn't run since; 0: none. */
+	u64 event_at;
+	/* It was put before others for an event, and hasn't given up its core since. */
+	u32 boosted;
+	u32 spare;
+	/* Of all time: run, waited, ns; put before others for events; events that were refused it.
+	 */
+	u64 ran_ns;
+	u64 waited_ns;
+	u64 boosts;
+	u64 refused;
+};
+
+_Static_assert(sizeof(struct boost_thread) == 128, "struct boost_thread is shared");
+
+/* What became of a guest's events: bin n counts those that took [2^n, 2^(n+1)) us. */
+struct boost_delays {
+	u64 bins[BOOST_BINS];
+};
+
+_Static_assert(sizeof(struct boost_delays) == 192, "struct boost_delays is shared");
+
+/* Cores that share a queue. */
+struct boost_domain {
+	/* The virtual time of whoever was last given a core by its own right. */
+	u64 now;
+	u32 cores;
+	u32 core[BOOST_DOMAIN_CORES_MAX];
+	u32 spare;
+};
+
+_Static_assert(sizeof(struct boost_domain) == 80, "struct boost_domain is shared");
+
+/* A core. */
+struct boost_core {
+	/* Whose queue it serves first. */
+	u32 domain;
+	/* The vCPU thread that runs, and one that is to run next; 0: none. */
+	u32 runs;
+	u32 next;
+	u32 spare;
+};
+
+_Static_assert(sizeof(struct boost_core) == 16, "struct boost_core is shared");
+
+#endif

@@ -1,0 +1,434 @@
+//! The scheduler for vCPUs on a real kernel: real threads of real processes, and events told by the test.
+//!
+//! Each test is skipped, with the reason, where nobody said that a scheduler may be tried (`OSTLER_TEST_SCHEDULER=1`), or the kernel
+//! has no `sched_ext`. Times are those of
+//! the kernel's clock, so on an emulated host that lives on the wall's, whose cores stand still while the real ones do something
+//! else, the tests of how soon something happens can fail without fault.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ostler_act::{BoostError, Host, LinuxHost, Scheduler};
+use ostler_boost::{Config, Settings, Thread};
+use ostler_model::{CpuId, CpuSet, Pid, Tid};
+
+/// One scheduler at a time is all that a host has room for.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// How long anything may take.
+const WITHIN: Duration = Duration::from_mins(1);
+/// What a slice can be late by: a tick at 100 Hz.
+const TICK_NS: u64 = 10_000_000;
+
+/// A guest's process. A thread for each line: `spin` computes, `nap` does so for a millisecond in ten.
+#[test]
+#[ignore = "it is started by the tests, as a process of its own"]
+fn a_guest() {
+    for kind in io::stdin().lock().lines() {
+        let Ok(kind) = kind else { return };
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || {
+            let tid = rustix::thread::gettid().as_raw_nonzero().get();
+            tell.send(tid).expect("the main thread waits");
+            loop {
+                let start = Instant::now();
+                while kind == "spin" || start.elapsed() < Duration::from_millis(1) {
+                    std::hint::spin_loop();
+                }
+                thread::sleep(Duration::from_millis(9));
+            }
+        });
+        println!("\nthread {}", told.recv().expect("its number"));
+    }
+    std::process::exit(0);
+}
+
+struct Guest {
+    process: Child,
+    threads: Vec<Tid>,
+}
+
+impl Guest {
+    fn start(kinds: &[&str]) -> Guest {
+        let mut process = Command::new(std::env::current_exe().expect("this very program"))
+            .args(["a_guest", "--exact", "--ignored", "--nocapture"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("this very program");
+        let input = process.stdin.as_mut().expect("a pipe");
+        for kind in kinds {
+            writeln!(input, "{kind}").expect("it listens");
+        }
+        let output = BufReader::new(process.stdout.take().expect("a pipe"));
+        let told = output.lines().map_while(Result::ok);
+        let threads = told
+            .filter_map(|line| line.strip_prefix("thread ")?.parse().ok())
+            .take(kinds.len())
+            .map(Tid)
+            .collect();
+        Guest { process, threads }
+    }
+
+    fn pid(&self) -> Pid {
+        Pid(self.process.id())
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The scheduler, and guests whose threads it has, on one core.
+struct Stage {
+    scheduler: Scheduler,
+    guests: Vec<Guest>,
+}
+
+fn settings(config: Config) -> Settings {
+    Settings {
+        config,
+        wake_granularity_ns: 1_000_000,
+        domains: 0,
+        spare: 0,
+    }
+}
+
+fn me() -> Tid {
+    let tid = rustix::thread::gettid().as_raw_nonzero().get();
+    Tid(tid.unsigned_abs())
+}
+
+fn cpus() -> CpuSet {
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").expect("sysfs");
+    online.parse().expect("a list")
+}
+
+fn possible() -> u32 {
+    cpus().iter().map(|cpu| cpu.0 + 1).max().expect("a core")
+}
+
+/// The last core: the lab's guests are on the first ones.
+fn core() -> CpuId {
+    CpuId(possible() - 1)
+}
+
+/// Whoever runs the tests says whether this host is one to try a scheduler on.
+const INVITED: &str = "OSTLER_TEST_SCHEDULER";
+
+fn load(test: &str, config: Config) -> Option<Scheduler> {
+    if std::env::var_os(INVITED).is_none() {
+        println!("SKIP {test}: it gives this host another scheduler; set {INVITED}=1 if it may");
+        return None;
+    }
+    match Scheduler::load(Path::new("/sys"), settings(config), &[], possible()) {
+        Ok(scheduler) => Some(scheduler),
+        Err(e @ BoostError::NoSchedExt { .. }) => {
+            println!("SKIP {test}: {e}");
+            None
+        }
+        Err(e) => panic!("{e}"),
+    }
+}
+
+impl Stage {
+    /// Guests numbered from one on, by what their threads do.
+    fn set(test: &str, config: Config, guests: &[&[&str]]) -> Option<Stage> {
+        let scheduler = load(test, config)?;
+        let host = LinuxHost::detect();
+        let on: CpuSet = [core()].into_iter().collect();
+        // The test is the kernel's own scheduler's, which goes before: not on that core.
+        let others: CpuSet = cpus().iter().filter(|cpu| *cpu != core()).collect();
+        if !others.is_empty() {
+            host.set_affinity(me(), &others).expect("it is ours");
+        }
+        let guests: Vec<Guest> = guests.iter().map(|kinds| Guest::start(kinds)).collect();
+        for (number, guest) in (1..).zip(&guests) {
+            scheduler.own(guest.pid(), number).expect("room for it");
+            for &thread in &guest.threads {
+                host.set_affinity(thread, &on).expect("it is ours");
+                scheduler.admit(thread).expect("it is ours");
+            }
+        }
+        Some(Stage { scheduler, guests })
+    }
+
+    fn thread(&self, thread: Tid) -> Thread {
+        let known = self.scheduler.thread(thread).expect("a map");
+        known.unwrap_or_else(|| panic!("{thread:?} was let in: {:?}", self.scheduler.end()))
+    }
+
+    /// By guest: how long its threads have run.
+    fn ran(&self) -> Vec<u64> {
+        let of = |guest: &Guest| guest.threads.iter().map(|t| self.thread(*t).ran_ns).sum();
+        self.guests.iter().map(of).collect()
+    }
+
+    /// Goes on until the guests have run for so long together.
+    fn run_for(&self, ns: u64, mut meanwhile: impl FnMut()) {
+        let start = Instant::now();
+        while self.ran().iter().sum::<u64>() < ns {
+            assert!(
+                start.elapsed() < WITHIN,
+                "{:?}, {:?}",
+                self.ran(),
+                self.scheduler.end()
+            );
+            meanwhile();
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+#[test]
+fn guests_that_compute_have_equal_shares() {
+    let _turn = turn();
+    let guests: [&[&str]; 4] = [&["spin"], &["spin"], &["spin"], &["spin"]];
+    let Some(stage) = Stage::set(
+        "guests_that_compute_have_equal_shares",
+        Config::default(),
+        &guests,
+    ) else {
+        return;
+    };
+    stage.run_for(2_000_000_000, || {});
+    let ran = stage.ran();
+    let (least, most) = (ran.iter().min().unwrap(), ran.iter().max().unwrap());
+    let turns = 2 * (Config::default().slice_ns + TICK_NS);
+    assert!(most - least <= turns, "{ran:?}: {turns} apart at most");
+}
+
+#[test]
+fn one_that_sleeps_has_the_core_when_it_wakes() {
+    let _turn = turn();
+    let guests: [&[&str]; 4] = [&["nap"], &["spin"], &["spin"], &["spin"]];
+    let Some(stage) = Stage::set(
+        "one_that_sleeps_has_the_core_when_it_wakes",
+        Config::default(),
+        &guests,
+    ) else {
+        return;
+    };
+    stage.run_for(2_000_000_000, || {});
+    let naps = stage.thread(stage.guests[0].threads[0]);
+    let spins = stage.thread(stage.guests[1].threads[0]);
+    // With three others, one that isn't put first waits for a turn of each: many times what it runs.
+    assert!(naps.waited_ns < naps.ran_ns, "{naps:?}");
+    assert!(spins.waited_ns > spins.ran_ns, "{spins:?}");
+}
+
+#[test]
+fn a_storm_of_events_takes_no_more_than_the_limit() {
+    let _turn = turn();
+    let config = Config {
+        limit_ns: 40_000_000,
+        ..Config::default()
+    };
+    let guests: [&[&str]; 2] = [&["spin"], &["spin"]];
+    let Some(stage) = Stage::set(
+        "a_storm_of_events_takes_no_more_than_the_limit",
+        config,
+        &guests,
+    ) else {
+        return;
+    };
+    let greedy = stage.guests[0].threads[0];
+    let mut checks = 0;
+    stage.run_for(3_000_000_000, || {
+        for _ in 0..10 {
+            stage.scheduler.event(greedy).expect("it is there");
+        }
+        let ran = stage.ran();
+        let apart = i128::from(ran[0]) - i128::from(ran[1]);
+        // Two balances of opposite signs, and turns of both.
+        let turns = 2 * (2 * config.slice_ns + config.slice_max_ns + 2 * TICK_NS);
+        let most = i128::from(2 * config.limit_ns + turns);
+        assert!(apart.abs() <= most, "{ran:?}: {most} apart at most");
+        checks += 1;
+    });
+    assert!(checks > 10, "it was looked at {checks} times only");
+    let balances = [1, 2].map(|number| stage.scheduler.guest(number).unwrap().unwrap());
+    assert_eq!(balances[0].balance_ns + balances[1].balance_ns, 0);
+    assert!(
+        balances[0].borrowed_ns > 0,
+        "it was boosted, and stopped: {balances:?}"
+    );
+    assert!(
+        balances[0].balance_ns.unsigned_abs() <= config.limit_ns,
+        "{balances:?}"
+    );
+    assert!(stage.thread(greedy).boosts > 0);
+}
+
+#[test]
+fn an_event_gives_one_that_waits_the_core() {
+    let _turn = turn();
+    let guests: [&[&str]; 4] = [&["spin"], &["spin"], &["spin"], &["spin"]];
+    let Some(stage) = Stage::set(
+        "an_event_gives_one_that_waits_the_core",
+        Config::default(),
+        &guests,
+    ) else {
+        return;
+    };
+    let waits = stage.guests[0].threads[0];
+    let delays = || stage.scheduler.delays(1).expect("a map").expect("a guest");
+    let (mut told, mut next) = (0_u64, 0_u64);
+    stage.run_for(3_000_000_000, || {
+        // Seldom enough that its turn would come anyhow: what is tested is how soon it comes, not how often.
+        let ran: u64 = stage.ran().iter().sum();
+        if ran >= next && stage.thread(waits).state == 1 {
+            stage.scheduler.event(waits).expect("it is there");
+            told += 1;
+            next = ran + 100_000_000;
+        }
+    });
+    let delays = delays();
+    let all: u64 = delays.iter().sum();
+    // The others' three turns are nine milliseconds at least; within two is bin ten and below.
+    let soon: u64 = delays[..=10].iter().sum();
+    assert!(all >= 10, "{told} told: {delays:?}");
+    assert!(soon * 4 >= all * 3, "{delays:?}");
+}
+
+#[test]
+fn threads_run_on_when_it_ends_and_it_can_come_again() {
+    let _turn = turn();
+    let name = "threads_run_on_when_it_ends_and_it_can_come_again";
+    let guests: [&[&str]; 2] = [&["spin"], &["spin"]];
+    let Some(stage) = Stage::set(name, Config::default(), &guests) else {
+        return;
+    };
+    let second = Scheduler::load(
+        Path::new("/sys"),
+        settings(Config::default()),
+        &[],
+        possible(),
+    );
+    let error = second.expect_err("there is room for one").to_string();
+    assert!(error.contains("another sched_ext scheduler"), "{error}");
+    stage.run_for(200_000_000, || {});
+    let Stage { scheduler, guests } = stage;
+    drop(scheduler);
+    let scheduled = || std::fs::read_to_string("/sys/kernel/sched_ext/state").expect("sysfs");
+    let start = Instant::now();
+    while scheduled().trim() != "disabled" {
+        assert!(start.elapsed() < WITHIN, "{}", scheduled());
+        thread::sleep(Duration::from_millis(5));
+    }
+    let ran = |tid: &Tid| {
+        let path = format!("/proc/{0}/task/{0}/schedstat", tid.0);
+        let text = std::fs::read_to_string(path).expect("it lives");
+        text.split(' ')
+            .next()
+            .and_then(|ns| ns.parse::<u64>().ok())
+            .expect("a number")
+    };
+    let threads: Vec<Tid> = guests
+        .iter()
+        .flat_map(|guest| guest.threads.clone())
+        .collect();
+    let before: Vec<u64> = threads.iter().map(ran).collect();
+    let start = Instant::now();
+    while threads
+        .iter()
+        .zip(&before)
+        .any(|(tid, before)| ran(tid) < before + 20_000_000)
+    {
+        assert!(start.elapsed() < WITHIN, "they stand still");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let again = load(name, Config::default()).expect("as before");
+    for thread in &threads {
+        assert!(
+            again.thread(*thread).expect("a map").is_some(),
+            "they kept the policy"
+        );
+        again.release(*thread).expect("it is ours");
+        assert!(
+            again.thread(*thread).expect("a map").is_none(),
+            "it was let go"
+        );
+    }
+}
+
+/// Affinities, policies and events change at random, as fast as they can.
+#[test]
+fn no_change_makes_it_lose_a_thread() {
+    let _turn = turn();
+    let guests: [&[&str]; 3] = [
+        &["spin", "nap", "nap"],
+        &["nap", "spin"],
+        &["nap", "nap", "nap"],
+    ];
+    let Some(stage) = Stage::set(
+        "no_change_makes_it_lose_a_thread",
+        Config::default(),
+        &guests,
+    ) else {
+        return;
+    };
+    let host = LinuxHost::detect();
+    let cpus: Vec<CpuId> = cpus().iter().collect();
+    let threads: Vec<Tid> = stage
+        .guests
+        .iter()
+        .flat_map(|guest| guest.threads.clone())
+        .collect();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                for &thread in &threads {
+                    stage.scheduler.event(thread).expect("it is there");
+                }
+            }
+        });
+        let mut dice = 1_u64;
+        for _ in 0..3000 {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let thread = threads[usize::try_from(dice >> 40).unwrap() % threads.len()];
+            let mask = 1 + (dice >> 20) % ((1 << cpus.len()) - 1);
+            let on = cpus
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| mask >> at & 1 == 1);
+            match dice >> 60 {
+                0 => stage.scheduler.release(thread).expect("it is ours"),
+                1 => stage.scheduler.admit(thread).expect("it is ours"),
+                _ => host
+                    .set_affinity(thread, &on.map(|(_, cpu)| *cpu).collect())
+                    .expect("it is ours"),
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(stage.scheduler.end().expect("a map"), None);
+    for &thread in &threads {
+        stage.scheduler.admit(thread).expect("it is ours");
+    }
+    let before: Vec<u64> = threads.iter().map(|t| stage.thread(*t).ran_ns).collect();
+    let start = Instant::now();
+    while threads
+        .iter()
+        .zip(&before)
+        .any(|(t, before)| stage.thread(*t).ran_ns <= *before)
+    {
+        assert!(start.elapsed() < WITHIN, "one has been forgotten");
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(stage.scheduler.end().expect("a map"), None);
+}
