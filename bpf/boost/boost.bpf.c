@@ -12,10 +12,20 @@
  * and nothing has to be balanced between them. A core whose domain has nothing to do takes what it
  * may from others.
  *
+ * Where vCPUs may run on some of a domain's cores only, those on a crowded core fall behind those
+ * on a quiet one, and rightly so: whoever may run on both goes to the quiet one. But then one that
+ * wakes, or is moved, must be compared with those that it meets, and not with the domain's
+ * foremost; or it would have to wait for all others on its core to come as far as that (meets()).
+ *
  * The queue is sorted by what virtual times were when each came to wait. boost.h moves virtual time
  * between a vCPU that runs and the first that waits, so the few at the head are compared by what
  * they have now. Who runs next is decided in dispatch() alone, except that a vCPU that wakes for an
  * event is put on the core that it takes at once.
+ *
+ * A vCPU whose core the kernel's own scheduler takes, for a vhost worker say, goes back to the
+ * queue (cpu_release()), or whoever that worker's interrupt is for would wait behind it. It is the
+ * next to run there all the same, unless somebody has an event: or each worker that wakes would end
+ * a turn.
  *
  * One lock guards all virtual times and balances. It is taken where a vCPU leaves a core or pays,
  * some hundred times a second and core, and held for some tens of instructions.
@@ -135,6 +145,9 @@ struct head {
 	u32 searched;
 	u32 first;
 	u32 second;
+	/* The first that has an event. */
+	u32 urgent;
+	u32 spare;
 	u64 first_vtime;
 	u64 second_vtime;
 };
@@ -149,6 +162,7 @@ __noinline int look(u32 number, u32 cpu, struct head *head)
 	head->searched = 0;
 	head->first = 0;
 	head->second = 0;
+	head->urgent = 0;
 	head->first_vtime = ~0ULL;
 	head->second_vtime = ~0ULL;
 	bpf_for_each(scx_dsq, p, number, 0)
@@ -163,6 +177,8 @@ __noinline int look(u32 number, u32 cpu, struct head *head)
 		head->looked++;
 		thread = thread_of(p->pid);
 		vtime = thread ? thread->vcpu.vtime : 0;
+		if (thread && thread->event_at && thread->guest && !head->urgent)
+			head->urgent = p->pid;
 		if (vtime < head->first_vtime) {
 			head->second = head->first;
 			head->second_vtime = head->first_vtime;
@@ -174,6 +190,26 @@ __noinline int look(u32 number, u32 cpu, struct head *head)
 		}
 	}
 	return head->looked;
+}
+
+/* The least virtual time of the others on a thread's core, those that wait for it and the one that
+ * runs there; ~0: nobody is there.
+ */
+__noinline u64 meets(u32 number, u32 cpu, u32 tid)
+{
+	struct boost_core *core = core_of(cpu);
+	struct head head = {};
+	struct boost_thread *runs;
+	u64 least;
+
+	look(number, cpu, &head);
+	least = head.first == tid ? head.second_vtime : head.first_vtime;
+	if (!core || !core->runs || core->runs == tid)
+		return least;
+	runs = thread_of(core->runs);
+	if (runs && runs->vcpu.vtime < least)
+		least = runs->vcpu.vtime;
+	return least;
 }
 
 /* Takes one that waits in a domain to the core that dispatches. */
@@ -264,7 +300,9 @@ __noinline int victim(struct task_struct *p __arg_trusted, struct boost_thread *
 	guest = guest_of(thread);
 	if (!domain || !guest)
 		return -1;
-	least = domain->now;
+	least = meets(thread->domain, thread->cpu, p->pid);
+	if (least == ~0ULL)
+		least = domain->now;
 	bpf_for(i, 0, BOOST_DOMAIN_CORES_MAX)
 	{
 		struct boost_thread *runs;
@@ -330,7 +368,7 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 	bool wakes = enq_flags & SCX(scx_enq_flags, SCX_ENQ_WAKEUP);
 	struct boost_core *core = core_of(cpu);
 	struct boost_domain *domain;
-	u64 vtime = 0;
+	u64 vtime = 0, least, turn, left;
 	s32 taken;
 
 	if (core)
@@ -341,16 +379,20 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 
 		if (thread->domain != number)
 			from = domain_of(thread->domain);
+		least = meets(number, cpu, p->pid);
 		bpf_spin_lock(&ledger);
 		if (from) {
-			/* As far ahead, or behind, as it was there. */
 			thread->vcpu.vtime += domain->now - from->now;
 			thread->domain = number;
 		}
-		if (wakes)
-			thread->vcpu.vtime =
-			    boost_arrives(&config, thread->vcpu.vtime, domain->now);
+		if (least == ~0ULL)
+			least = domain->now;
+		else if ((from || thread->moved) && thread->vcpu.vtime > least + config.slice_ns)
+			thread->vcpu.vtime = least + config.slice_ns;
+		if (wakes || from || thread->moved)
+			thread->vcpu.vtime = boost_arrives(&config, thread->vcpu.vtime, least);
 		bpf_spin_unlock(&ledger);
+		thread->moved = 0;
 		vtime = thread->vcpu.vtime;
 		thread->state = BOOST_WAITS;
 		thread->cpu = cpu;
@@ -369,13 +411,20 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 			taken = victim(p, thread, false);
 		if (taken >= 0) {
 			scx_insert(p, SCX(scx_dsq_id_flags, SCX_DSQ_LOCAL_ON) | taken,
-				   stretch(thread, domain->now),
+				   stretch(thread, least),
 				   enq_flags | SCX(scx_enq_flags, SCX_ENQ_HEAD) |
 				       SCX(scx_enq_flags, SCX_ENQ_PREEMPT));
 			return;
 		}
 	}
-	scx_insert_vtime(p, number, config.slice_ns, vtime, enq_flags);
+	/* What is left of a turn is left to one that was interrupted in it. */
+	turn = config.slice_ns;
+	left = p->scx.slice;
+	/* Or the compiler loads either by one instruction, which the verifier doesn't take. */
+	barrier_var(left);
+	if (left && !wakes)
+		turn = left;
+	scx_insert_vtime(p, number, turn, vtime, enq_flags);
 	taken = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 	if (taken >= 0)
 		scx_bpf_kick_cpu(taken, SCX(scx_kick_flags, SCX_KICK_IDLE));
@@ -390,15 +439,38 @@ static __always_inline void advance(u32 number, const struct boost_thread *threa
 		domain->now = thread->vcpu.vtime;
 }
 
+/* Whether one that has an event goes before another whose turn it is; if so, it is boosted. */
+__noinline int goes_before(struct boost_thread *urgent, struct boost_thread *other, u64 least)
+{
+	struct boost_guest *guest, *theirs;
+	u32 boosted;
+
+	if (!urgent || !other)
+		return 0;
+	guest = guest_of(urgent);
+	theirs = guest_of(other);
+	boosted = other->boosted || boost_does_io(&config, &other->vcpu);
+	if (!guest || !theirs ||
+	    !boost_preempts(&config, &urgent->vcpu, guest, least, &other->vcpu, theirs, boosted))
+		return 0;
+	urgent->boosted = 1;
+	urgent->boosts++;
+	return 1;
+}
+
 /* Gives the core to whoever waits in a domain: whether there was anybody. */
 __noinline int serve(u32 number, u32 cpu)
 {
 	struct boost_thread *first, *second;
+	struct boost_domain *domain = domain_of(number);
 	struct head head = {};
 
-	if (!look(number, cpu, &head))
+	if (!domain || !look(number, cpu, &head))
 		return 0;
 	first = thread_of(head.first);
+	if (head.urgent && head.urgent != head.first &&
+	    goes_before(thread_of(head.urgent), first, domain->now))
+		return take(number, head.urgent, &head);
 	second = thread_of(head.second);
 	if (first && second) {
 		pay(first, second);
@@ -467,27 +539,49 @@ __noinline int keeps(struct boost_thread *runs, u32 number, u32 cpu, u64 ran)
 	return 1;
 }
 
+/* Has one that was interrupted go on, unless somebody has an event: whether anybody has the core.
+ */
+__noinline int resume(u32 number, u32 cpu, u32 tid)
+{
+	struct boost_domain *domain = domain_of(number);
+	struct head head = {};
+
+	if (!domain || !look(number, cpu, &head))
+		return 0;
+	if (head.urgent && head.urgent != tid &&
+	    goes_before(thread_of(head.urgent), thread_of(tid), domain->now))
+		tid = head.urgent;
+	return take(number, tid, &head);
+}
+
 SEC("struct_ops/boost_dispatch")
 void BPF_PROG(boost_dispatch, s32 cpu, struct task_struct *prev)
 {
+	bool queued = prev && (prev->scx.flags & SCX(scx_ent_flags, SCX_TASK_QUEUED));
+	struct boost_thread *runs = queued ? thread_of(prev->pid) : NULL;
 	struct boost_core *core = core_of(cpu);
-	struct boost_thread *runs;
+	u32 number, next, interrupted;
 	struct head head = {};
-	u32 number, next;
 
 	if (!core)
 		return;
 	number = core->domain;
 	next = core->next;
 	core->next = 0;
-	if (next && take(number, next, &head))
+	interrupted = core->interrupted;
+	core->interrupted = 0;
+	if (next && take(number, next, &head)) {
+		if (runs)
+			runs->boosted = 0;
 		return;
-	if (!prev || !(prev->scx.flags & SCX(scx_ent_flags, SCX_TASK_QUEUED))) {
+	}
+	if (!queued) {
+		if (interrupted && resume(number, cpu, interrupted))
+			return;
 		if (!serve(number, cpu))
 			steal(number, cpu);
 		return;
 	}
-	runs = thread_of(prev->pid);
 	if (runs && keeps(runs, number, cpu, uncharged(prev, runs)))
 		scx_set_slice(prev, config.slice_ns);
 	else
@@ -502,8 +596,10 @@ void BPF_PROG(boost_running, struct task_struct *p)
 	struct boost_core *core = core_of(cpu);
 	u64 now = bpf_ktime_get_ns();
 
-	if (core)
+	if (core) {
 		core->runs = p->pid;
+		core->interrupted = 0;
+	}
 	if (!thread)
 		return;
 	if (thread->state == BOOST_WAITS && now > thread->waits_since)
@@ -542,12 +638,22 @@ void BPF_PROG(boost_stopping, struct task_struct *p, bool runnable)
 	core->runs = 0;
 	if (!thread)
 		return;
+	/* In the midst of its turn: the kernel's own scheduler takes the core. */
+	if (runnable && p->scx.slice)
+		core->interrupted = p->pid;
 	ran = uncharged(p, thread);
 	waits = look(core->domain, cpu, &head) ? thread_of(head.first) : NULL;
 	settle(thread, waits, ran);
 	thread->charged_at += ran;
-	thread->boosted = 0;
+	if (!runnable)
+		thread->boosted = 0;
 	thread->state = runnable ? BOOST_WAITS : BOOST_ASLEEP;
+}
+
+SEC("struct_ops/boost_cpu_release")
+void BPF_PROG(boost_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
+{
+	scx_reenqueue();
 }
 
 SEC("struct_ops/boost_tick")
@@ -557,6 +663,16 @@ void BPF_PROG(boost_tick_op, struct task_struct *p)
 
 	if (thread)
 		boost_tick(&config, &thread->vcpu, 0);
+}
+
+SEC("struct_ops/boost_set_cpumask")
+void BPF_PROG(boost_set_cpumask, struct task_struct *p, const struct cpumask *cpumask)
+{
+	struct boost_thread *thread = thread_of(p->pid);
+
+	/* It meets others from now on: enqueue() comes next, or when it wakes. */
+	if (thread)
+		thread->moved = 1;
 }
 
 SEC("struct_ops/boost_enable")
@@ -575,6 +691,7 @@ void BPF_PROG(boost_enable, struct task_struct *p)
 	domain = domain_of(new.domain);
 	if (domain)
 		new.vcpu.vtime = domain->now;
+	new.moved = 1;
 	new.charged_at = p->se.sum_exec_runtime;
 	bpf_map_update_elem(&threads, &tid, &new, BPF_ANY);
 }
@@ -620,6 +737,8 @@ struct sched_ext_ops boost_ops = {
     .tick = (void *)boost_tick_op,
     .running = (void *)boost_running,
     .stopping = (void *)boost_stopping,
+    .cpu_release = (void *)boost_cpu_release,
+    .set_cpumask = (void *)boost_set_cpumask,
     .enable = (void *)boost_enable,
     .disable = (void *)boost_disable,
     .init = (void *)boost_init,

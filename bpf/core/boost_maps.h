@@ -62,7 +62,8 @@ struct boost_thread {
 	u64 event_at;
 	/* It was put before others for an event, and hasn't given up its core since. */
 	u32 boosted;
-	u32 spare;
+	/* Others than before may share its cores: it is new, or was told where to run. */
+	u32 moved;
 	/* Of all time: run, waited, ns; put before others for events; events that were refused it.
 	 */
 	u64 ran_ns;
@@ -98,7 +99,8 @@ struct boost_core {
 	/* The vCPU thread that runs, and one that is to run next; 0: none. */
 	u32 runs;
 	u32 next;
-	u32 spare;
+	/* The one whose turn here the kernel's own scheduler has interrupted; 0: none. */
+	u32 interrupted;
 };
 
 _Static_assert(sizeof(struct boost_core) == 16, "struct boost_core is shared");

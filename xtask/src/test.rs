@@ -168,6 +168,7 @@ fn lab(count: &mut Count) {
     for (scenario, time) in [
         ("boot", "machine"),
         ("smoke", "machine"),
+        ("scheduler", "machine"),
         ("faults", "wall"),
     ] {
         step(

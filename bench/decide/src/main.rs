@@ -51,6 +51,7 @@ fn intent(policy: PartitionPolicy) -> Intent {
         matches: GuestMatch::Name(name.into()),
         class,
         slo,
+        boost: true,
     };
     let mut intent = Intent {
         guests: vec![

@@ -13,8 +13,10 @@ use super::{Bench, HUNG, RUNS};
 
 /// Instructions of the loop by which speed is measured.
 const INSTRUCTIONS: u64 = 5_000_000_000;
-/// Cores that Linux is booted on.
+/// Cores that Linux is booted on, unless told.
 const CORES: &[u32] = &[1, 2, 4, 8];
+/// QEMU alone is tried so often. It has faults that the plugin cures, and of which a kernel with many cores dies now and then.
+const TRIES: u32 = 5;
 /// All that the booted system does.
 const OFF: &str = "#!/bin/sh\n/bin/busybox echo BOOTED\n/bin/busybox poweroff -f\n";
 
@@ -79,7 +81,7 @@ impl Bench {
 
     /// Seconds that Debian's kernel takes from the emulator's start until it has turned the machine off, with a model of caches: on one core, two,
     /// four and eight.
-    pub(crate) fn boots(&self, isa: Isa) -> Result<()> {
+    pub(crate) fn boots(&self, isa: Isa, cores: &[u32]) -> Result<()> {
         if self.args.quick {
             // A test boots both, with costs and without (machine/launch).
             return Ok(());
@@ -98,7 +100,7 @@ impl Bench {
         system.initial_root(OFF, &initrd)?;
         let kernel = system.kernel();
         let append = format!("{append} quiet panic=-1");
-        for &cores in CORES {
+        for &cores in if cores.is_empty() { CORES } else { cores } {
             let world = |part: &str| {
                 let text = format!(
                     "[[machine]]\nname = \"one\"\nisa = \"{isa}\"\nmemory = \"1G\"\ncores = {cores}\nkernel = \"{}\"\ninitrd = \"initrd\"\n\
@@ -119,14 +121,22 @@ impl Bench {
                 let ended = run(world, &self.emulators, &options)?;
                 let took = began.elapsed();
                 booted(&ended[0].serial, took)
+                    .with_context(|| format!("on machine time, {cores} cores"))
             };
             let plain = || -> Result<f64> {
                 let mut qemu = self.alone(isa, "1G", cores);
                 qemu.arg("-kernel").arg(&kernel).arg("-initrd").arg(&initrd);
                 qemu.args(["-append", &append, "-serial", "stdio"]);
+                for _ in 1..TRIES {
+                    let began = Instant::now();
+                    let said = ended(&mut qemu)?;
+                    match booted(&said, began.elapsed()) {
+                        Ok(took) => return Ok(took),
+                        Err(why) => eprintln!("QEMU alone, {cores} cores, tried again: {why}"),
+                    }
+                }
                 let began = Instant::now();
-                let said = ended(&mut qemu)?;
-                booted(&said, began.elapsed())
+                booted(&ended(&mut qemu)?, began.elapsed()).context("QEMU alone")
             };
             let (mut ours, mut without, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
             for _ in 0..RUNS {

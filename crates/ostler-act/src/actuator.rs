@@ -20,6 +20,7 @@ use ostler_model::{
     Outcome, Plan, Snapshot,
 };
 
+use crate::boost::{Boost, VcpuSchedulers};
 use crate::guests::Guests;
 use crate::irqbalance;
 use crate::journal::{Journal, JournalError, Row};
@@ -67,6 +68,7 @@ pub struct Actuator {
     /// Counts periods.
     pub(crate) tick: u64,
     pub(crate) guests: Guests,
+    boost: Boost,
     nics: Vec<Setting>,
     pub(crate) wanted: BTreeMap<Target, Wanted>,
     pub(crate) owned: BTreeMap<Target, Owned>,
@@ -134,6 +136,7 @@ impl Actuator {
             port,
             tick: 0,
             guests: Guests::default(),
+            boost: Boost::default(),
             nics: Vec::new(),
             wanted: BTreeMap::new(),
             owned,
@@ -144,6 +147,13 @@ impl Actuator {
             turn: None,
             irqbalance: None,
         })
+    }
+
+    /// It schedules vCPUs where plans want it to, with what comes from here; otherwise it leaves them to the kernel.
+    #[must_use]
+    pub fn with_schedulers(mut self, source: Box<dyn VcpuSchedulers + Send>) -> Actuator {
+        self.boost = Boost::new(source);
+        self
     }
 
     /// Takes over another policy for foreign changes, after the configuration was read again.
@@ -179,7 +189,11 @@ impl Actuator {
             .iter()
             .flat_map(|nic| of_nic(facts, nic))
             .collect();
-        if guests_changed || nics != self.nics {
+        let boost = plan.boost.as_ref();
+        let policies_changed =
+            self.boost
+                .refresh(&*self.host, boost, snapshot, self.tick, &mut outcome);
+        if guests_changed || policies_changed || nics != self.nics {
             self.nics = nics;
             self.merge();
         }
@@ -206,6 +220,7 @@ impl Actuator {
             outcome.failures.extend(self.guests.weighed_in_vain());
         }
         self.release(plan, &mut outcome)?;
+        self.boost.finish(boost);
         self.ask_agents(plan)?;
         let wanted = u32::try_from(self.wanted.len()).unwrap_or(u32::MAX);
         let failures = u32::try_from(outcome.failures.len()).unwrap_or(u32::MAX);
@@ -233,6 +248,7 @@ impl Actuator {
     /// Joins all settings; where two guests need the same (a cgroup above both), the first one's is it.
     fn merge(&mut self) {
         let settings = self.guests.settings().chain(&self.nics);
+        let settings = settings.chain(self.boost.settings());
         self.wanted = BTreeMap::new();
         for Setting {
             target,

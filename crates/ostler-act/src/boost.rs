@@ -1,400 +1,447 @@
-//! Which vCPU now: the scheduler of `bpf/boost`, loaded and fed.
+//! The boost layer's half of acting: the scheduler of vCPUs is loaded while a plan wants it, is told whose processes are guests, and the
+//! guests' vCPU threads get its policy.
 //!
-//! It schedules the threads that are let in ([`Scheduler::admit`]) of processes that it was told of ([`Scheduler::own`]); all
-//! others stay with the kernel's own scheduler. It lives as long as the [`Scheduler`], and is gone with the process that
-//! holds it, however that ends: the kernel then schedules the same threads itself, without a pause. So it does when it finds
-//! that one of them hasn't run for five seconds.
+//! The policy of a thread is a setting like any other ([`Target::Policy`]): journaled, put back, and anybody else's change of it noticed. The
+//! scheduler itself needs no undoing: it is gone with this process, and the kernel schedules the same threads by itself from then on, which
+//! is also what happens when it fails.
+//!
+//! **Dead-man.** The kernel ends a scheduler that has left a thread without a core for five seconds, or that broke a rule. Then threads get
+//! their own policies back, and it is loaded again after a while that doubles each time; after [`TIMES_MAX`] times no more, until the
+//! configuration asks for something else. A scheduler that can't be loaded is tried again in the same way.
 
-use std::io;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
 
-use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, ProgramInput};
-use ostler_boost::{
-    CORES_MAX, Core, DOMAIN_CORES_MAX, Delays, Domain, End, Guest, NOBODY, Settings, Thread,
+use ostler_boost::{Config, Delays, Guest, NOBODY, Settings, Thread};
+use ostler_model::{
+    BoostOutcome, BoostPlan, BoostSettings, Conflict, Degradation, Failure, GuestBoost, GuestId,
+    GuestView, Nanos, Outcome, Pid, Snapshot, Tid,
 };
-use ostler_bpf::{BpfError, forget_warning, map, program, quiet_libbpf, require_btf};
-use ostler_model::{CpuSet, Pid, Tid};
-use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// The oldest kernel that can have it.
-const KERNEL_MIN: &str = "6.12";
-/// The scheduling policy of `sched_ext` (`<linux/sched.h>`).
-const SCHED_EXT: i32 = 7;
+use crate::scheduler::{BoostError, SCHED_EXT_ONCE};
+use crate::settings::Setting;
+use crate::{Host, Target, Value};
 
-/// What tells of events, and where in the kernel it is attached.
-const HOOKS: [(&str, Hook); 4] = [
-    ("boost_on_interrupt", Hook::Entry),
-    ("boost_on_mmio", Hook::Tracepoint("kvm_mmio")),
-    ("boost_on_fast_mmio", Hook::Tracepoint("kvm_fast_mmio")),
-    ("boost_on_pio", Hook::Tracepoint("kvm_pio")),
-];
+/// Tried so often, with nothing changed in between.
+const TIMES_MAX: u32 = 5;
 
-#[derive(Clone, Copy)]
-enum Hook {
-    /// Where its own section says.
-    Entry,
-    Tracepoint(&'static str),
-}
+/// Periods until it is tried again for the first time: ten seconds at 100 ms.
+const WAIT_PERIODS: u64 = 100;
 
-/// Why there is no such scheduler here.
-#[derive(Debug, thiserror::Error)]
-pub enum BoostError {
-    /// The kernel was built without it.
-    #[error(
-        "this kernel has no sched_ext ({path} is not there), so vCPUs are scheduled as it does by itself; boot Linux {KERNEL_MIN} or later, built with CONFIG_SCHED_CLASS_EXT"
-    )]
-    NoSchedExt {
-        /// What was looked for.
-        path: std::path::PathBuf,
-    },
-    /// Someone else's runs.
-    #[error(
-        "another sched_ext scheduler runs on this host ({name}), and there is room for one; end it first, or leave vCPUs to it"
-    )]
-    Taken {
-        /// Its name.
-        name: String,
-    },
-    /// A group of cores that can't be.
-    #[error(
-        "can't have {what}: a domain has up to {DOMAIN_CORES_MAX} cores, below {CORES_MAX}, each in one domain alone"
-    )]
-    Domain {
-        /// What.
-        what: String,
-    },
-    /// The kernel doesn't take it.
-    #[error(transparent)]
-    Bpf(#[from] BpfError),
-    /// It was loaded, and something can't be told to it or read from it.
-    #[error("can't {what} the vCPU scheduler: {source}")]
-    Map {
-        /// What was tried.
-        what: &'static str,
-        /// Why not.
-        source: libbpf_rs::Error,
-    },
-}
+/// A vCPU that wakes takes a core by its own right from one that has had this much more.
+const WAKE_GRANULARITY: Nanos = Nanos::from_millis(1);
 
-/// The loaded scheduler. It ends when this is dropped.
-#[derive(Debug)]
-pub struct Scheduler {
-    object: Object,
-    _ops: Link,
-    hooks: Vec<Link>,
-    missing: Vec<&'static str>,
-}
-
-impl Scheduler {
-    /// Loads it and hands it all threads that have its policy. Cores in no domain are each one of their own.
-    ///
-    /// Where KVM isn't loaded, or hides a function, it runs without those hooks: see [`Scheduler::missing`].
+/// Where a scheduler of vCPUs comes from. Tests put one here that schedules nobody.
+pub trait VcpuSchedulers {
+    /// Loads one.
     ///
     /// # Errors
     ///
     /// Why there can't be one here, and what to do.
-    pub fn load(
-        sys: &Path,
+    fn load(
+        &self,
         settings: Settings,
-        domains: &[CpuSet],
-        possible: u32,
-    ) -> Result<Scheduler, BoostError> {
-        quiet_libbpf();
-        available(sys)?;
-        require_btf(sys)?;
-        let domains = whole(domains, possible)?;
-        let settings = Settings {
-            domains: u32::try_from(domains.len()).unwrap_or(CORES_MAX),
-            ..settings
-        };
-        let step = |what: &str, error: &libbpf_rs::Error| BpfError::step(what, error, KERNEL_MIN);
-        let (mut object, with_hooks) = match load(&settings, true) {
-            Ok(object) => (object, true),
-            // A hook is looked up when the object is loaded: without KVM's type information nothing would be.
-            Err(_) => (
-                load(&settings, false).map_err(|e| step("load the vCPU scheduler", &e))?,
-                false,
-            ),
-        };
-        forget_warning();
-        for (number, cores) in (0..).zip(&domains) {
-            place(&mut object, number, cores)?;
-        }
-        let ops = map(&mut object, "boost_ops")
-            .attach_struct_ops()
-            .map_err(|e| step("start the vCPU scheduler", &e))?;
-        let (mut hooks, mut missing) = (Vec::new(), Vec::new());
-        for (name, hook) in HOOKS {
-            let program = program(&object, name);
-            let link = match hook {
-                _ if !with_hooks => None,
-                Hook::Entry => program.attach().ok(),
-                Hook::Tracepoint(point) => program.attach_raw_tracepoint(point).ok(),
-            };
-            match link {
-                Some(link) => hooks.push(link),
-                None => missing.push(name),
-            }
-        }
-        forget_warning();
-        Ok(Scheduler {
-            object,
-            _ops: ops,
-            hooks,
-            missing,
-        })
-    }
+        domains: &[ostler_model::CpuSet],
+    ) -> Result<Box<dyn VcpuScheduler + Send>, BoostError>;
+}
 
-    /// The hooks that this kernel doesn't have: without any, no vCPU is ever boosted.
-    pub fn missing(&self) -> &[&'static str] {
-        &self.missing
-    }
-
-    /// How many hooks there are.
-    pub fn hooks(&self) -> usize {
-        self.hooks.len()
-    }
-
-    /// Threads of a process that are let in from now on are this guest's; [`NOBODY`]'s: fairly scheduled, never boosted.
+/// A scheduler of vCPUs while it is loaded; it ends when this is dropped.
+pub trait VcpuScheduler {
+    /// Threads of a process that come to have its policy are this guest's from now on; [`NOBODY`]'s: fairly scheduled, never boosted.
     ///
     /// # Errors
     ///
     /// What the kernel said.
-    pub fn own(&self, process: Pid, guest: u32) -> Result<(), BoostError> {
-        let owners = self.map("owners");
-        let key = process.0.to_ne_bytes();
-        let done = if guest == NOBODY {
-            match owners.delete(&key) {
-                Err(e) if e.kind() == libbpf_rs::ErrorKind::NotFound => Ok(()),
-                done => done,
-            }
-        } else {
-            owners.update(&key, &guest.to_ne_bytes(), MapFlags::ANY)
-        };
-        done.map_err(|source| BoostError::Map {
-            what: "tell a guest to",
-            source,
-        })
-    }
-
-    /// Lets a thread in. Threads that it starts aren't.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel said.
-    pub fn admit(&self, thread: Tid) -> io::Result<()> {
-        set_policy(thread, SCHED_EXT | libc::SCHED_RESET_ON_FORK)
-    }
-
-    /// Gives a thread back to the kernel's own scheduler.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel said.
-    pub fn release(&self, thread: Tid) -> io::Result<()> {
-        set_policy(thread, libc::SCHED_OTHER)
-    }
-
-    /// Tells of an event for a thread, as an interrupt would.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel said.
-    pub fn event(&self, thread: Tid) -> Result<(), BoostError> {
-        let mut args = u64::from(thread.0).to_ne_bytes();
-        let input = ProgramInput {
-            context_in: Some(&mut args),
-            ..ProgramInput::default()
-        };
-        program(&self.object, "boost_on_event")
-            .test_run(input)
-            .map(|_| ())
-            .map_err(|source| BoostError::Map {
-                what: "tell an event to",
-                source,
-            })
-    }
-
+    fn own(&self, process: Pid, guest: u32) -> Result<(), BoostError>;
     /// What it knows of a thread; none: that thread isn't its own.
     ///
     /// # Errors
     ///
     /// What the kernel said.
-    pub fn thread(&self, thread: Tid) -> Result<Option<Thread>, BoostError> {
-        self.look("threads", thread.0)
-    }
-
+    fn thread(&self, thread: Tid) -> Result<Option<Thread>, BoostError>;
     /// What a guest has had of others', and others of it.
     ///
     /// # Errors
     ///
     /// What the kernel said.
-    pub fn guest(&self, guest: u32) -> Result<Option<Guest>, BoostError> {
-        self.look("guests", guest)
-    }
-
+    fn guest(&self, guest: u32) -> Result<Option<Guest>, BoostError>;
     /// How soon a guest's vCPUs ran after their events.
     ///
     /// # Errors
     ///
     /// What the kernel said.
-    pub fn delays(&self, guest: u32) -> Result<Option<Delays>, BoostError> {
-        self.look("delays", guest)
-    }
-
-    /// Why it has ended, if it has: the kernel has, where it found that it didn't do its work.
+    fn delays(&self, guest: u32) -> Result<Option<Delays>, BoostError>;
+    /// Why the kernel has ended it, if it has.
     ///
     /// # Errors
     ///
     /// What the kernel said.
-    pub fn end(&self) -> Result<Option<String>, BoostError> {
-        let end: Option<End> = self.look(".data.end", 0)?;
-        Ok(end.filter(|end| end.kind != 0).map(|end| {
-            let text = end.text.split(|byte| *byte == 0).next().unwrap_or(&[]);
-            String::from_utf8_lossy(text).into_owned()
-        }))
+    fn end(&self) -> Result<Option<String>, BoostError>;
+    /// What it can't be told of by this kernel, and why.
+    fn deaf_to(&self) -> Vec<String>;
+}
+
+/// The scheduler and the guests that it has.
+#[derive(Default)]
+pub(crate) struct Boost {
+    source: Option<Box<dyn VcpuSchedulers + Send>>,
+    loaded: Option<Loaded>,
+    members: BTreeMap<GuestId, Member>,
+    settings: Vec<Setting>,
+    trouble: Trouble,
+}
+
+struct Loaded {
+    scheduler: Box<dyn VcpuScheduler + Send>,
+    /// What it was loaded with.
+    plan: BoostPlan,
+}
+
+struct Member {
+    /// By which the scheduler knows it.
+    number: u32,
+    pid: Pid,
+    threads: Vec<Tid>,
+    /// Threads of these that are left alone, as they have a real-time policy.
+    excepted: BTreeSet<Tid>,
+}
+
+/// What went wrong with the same wishes.
+#[derive(Default)]
+struct Trouble {
+    with: Option<BoostSettings>,
+    times: u32,
+    /// The period in which to try again.
+    again: u64,
+}
+
+impl Boost {
+    pub(crate) fn new(source: Box<dyn VcpuSchedulers + Send>) -> Boost {
+        Boost {
+            source: Some(source),
+            ..Boost::default()
+        }
     }
 
-    fn map(&self, name: &str) -> libbpf_rs::Map<'_> {
-        named(&self.object, name)
-    }
-
-    fn look<T: FromBytes>(&self, name: &str, key: u32) -> Result<Option<T>, BoostError> {
-        let read = |source| BoostError::Map {
-            what: "read from",
-            source,
+    /// Has it be as the plan says; tells whether settings may have changed.
+    pub(crate) fn refresh(
+        &mut self,
+        host: &dyn Host,
+        plan: Option<&BoostPlan>,
+        snapshot: &Snapshot,
+        tick: u64,
+        outcome: &mut Outcome,
+    ) -> bool {
+        // Without guests there may be no KVM yet, and then nothing that could tell of events.
+        let Some(plan) = plan.filter(|plan| !plan.guests.is_empty()) else {
+            self.trouble = Trouble::default();
+            return self.leave();
         };
-        let found = self.map(name).lookup(&key.to_ne_bytes(), MapFlags::ANY);
-        let bytes = found.map_err(read)?;
-        Ok(bytes.and_then(|bytes| T::read_from_prefix(&bytes).ok().map(|(value, _)| value)))
+        let mut changed = false;
+        if let Some(why) = self.ended() {
+            self.loaded = None;
+            changed |= self.leave();
+            self.trouble(plan.settings, tick);
+            outcome.failures.push(failed(format!(
+                "it has ended: {why}; vCPUs are scheduled by the kernel's own, and {}",
+                self.trouble.told()
+            )));
+        }
+        let other = |loaded: &Loaded| {
+            loaded.plan.settings != plan.settings || loaded.plan.domains != plan.domains
+        };
+        if self.loaded.as_ref().is_some_and(other) {
+            self.loaded = None;
+            changed |= self.leave();
+        }
+        if self.loaded.is_none() {
+            self.load(plan, tick, outcome);
+        }
+        changed |= self.take_in(host, plan, snapshot, outcome);
+        outcome.boost = self.told(snapshot);
+        changed
     }
-}
 
-/// libbpf puts a part of the object's name before those of its own maps.
-fn named<'a>(object: &'a Object, name: &str) -> libbpf_rs::Map<'a> {
-    object
-        .maps()
-        .find(|map| map.name().to_string_lossy().ends_with(name))
-        .unwrap_or_else(|| unreachable!("{name} is in the object that build.rs compiled"))
-}
-
-/// Whether there can be such a scheduler.
-fn available(sys: &Path) -> Result<(), BoostError> {
-    let folder = sys.join("kernel/sched_ext");
-    if !folder.is_dir() {
-        return Err(BoostError::NoSchedExt { path: folder });
+    /// The policies of its threads.
+    pub(crate) fn settings(&self) -> &[Setting] {
+        &self.settings
     }
-    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
-    if read("state").trim() == "disabled" {
-        return Ok(());
-    }
-    let name = read("root/ops");
-    let name = match name.trim() {
-        "" => "it doesn't say its name",
-        name => name,
-    };
-    Err(BoostError::Taken {
-        name: name.to_owned(),
-    })
-}
 
-fn load(settings: &Settings, hooks: bool) -> Result<Object, libbpf_rs::Error> {
-    let mut open = ObjectBuilder::default().open_memory(ostler_bpf::BOOST)?;
-    tell(&mut open, settings);
-    if !hooks {
-        for mut program in open.progs_mut() {
-            let hook = |(name, _): &(&str, Hook)| program.name() == *name;
-            if HOOKS.iter().any(hook) {
-                program.set_autoload(false);
+    /// Ends it, once nobody has its policy any more.
+    pub(crate) fn finish(&mut self, plan: Option<&BoostPlan>) {
+        if plan.is_none_or(|plan| plan.guests.is_empty()) {
+            self.loaded = None;
+        }
+    }
+
+    /// Forgets all guests; tells whether there were any.
+    fn leave(&mut self) -> bool {
+        self.members.clear();
+        let some = !self.settings.is_empty();
+        self.settings.clear();
+        some
+    }
+
+    fn ended(&self) -> Option<String> {
+        let end = self.loaded.as_ref()?.scheduler.end();
+        end.unwrap_or_else(|error| Some(error.to_string()))
+    }
+
+    fn trouble(&mut self, with: BoostSettings, tick: u64) {
+        if self.trouble.with != Some(with) {
+            self.trouble = Trouble::default();
+        }
+        let wait = WAIT_PERIODS << self.trouble.times.min(TIMES_MAX);
+        self.trouble.with = Some(with);
+        self.trouble.times += 1;
+        self.trouble.again = tick.saturating_add(wait);
+    }
+
+    fn load(&mut self, plan: &BoostPlan, tick: u64, outcome: &mut Outcome) {
+        let Some(source) = &self.source else { return };
+        let again = self.trouble.with != Some(plan.settings)
+            || (self.trouble.times < TIMES_MAX && tick >= self.trouble.again);
+        if !again {
+            return;
+        }
+        match source.load(settings(&plan.settings), &plan.domains) {
+            Ok(scheduler) => {
+                self.loaded = Some(Loaded {
+                    scheduler,
+                    plan: plan.clone(),
+                });
+            }
+            Err(error) => {
+                self.trouble(plan.settings, tick);
+                outcome
+                    .failures
+                    .push(failed(format!("{error}; {}", self.trouble.told())));
             }
         }
     }
-    open.load()
-}
 
-fn tell(open: &mut OpenObject, settings: &Settings) {
-    for mut map in open.maps_mut() {
-        if map.name().to_string_lossy().ends_with(".data.settings")
-            && let Some(value) = map.initial_value_mut()
-        {
-            value[..size_of::<Settings>()].copy_from_slice(settings.as_bytes());
-        }
-    }
-}
-
-/// All cores in domains.
-fn whole(domains: &[CpuSet], possible: u32) -> Result<Vec<Vec<u32>>, BoostError> {
-    let wrong = |what: String| BoostError::Domain { what };
-    if possible > CORES_MAX {
-        return Err(wrong(format!("{possible} cores")));
-    }
-    let mut all: Vec<Vec<u32>> = Vec::new();
-    let mut placed = vec![false; possible as usize];
-    for domain in domains {
-        let cores: Vec<u32> = domain.iter().map(|cpu| cpu.0).collect();
-        if cores.is_empty() || cores.len() > DOMAIN_CORES_MAX {
-            return Err(wrong(format!("a domain of {} cores", cores.len())));
-        }
-        for &core in &cores {
-            let place = placed.get_mut(core as usize);
-            match place {
-                Some(place) if !*place => *place = true,
-                Some(_) => return Err(wrong(format!("core {core} twice"))),
-                None => return Err(wrong(format!("core {core} of {possible}"))),
+    /// Tells it of guests that came or changed, and of those that went; whether any did.
+    fn take_in(
+        &mut self,
+        host: &dyn Host,
+        plan: &BoostPlan,
+        snapshot: &Snapshot,
+        outcome: &mut Outcome,
+    ) -> bool {
+        let Some(loaded) = &self.loaded else {
+            return false;
+        };
+        let mut changed = false;
+        self.members.retain(|guest, member| {
+            let stays = plan.guests.binary_search(guest).is_ok()
+                && snapshot
+                    .guest(guest)
+                    .is_none_or(|view| view.pid == member.pid);
+            if !stays {
+                // Its process may be gone, and its entry be needed no more in any case.
+                let _ = loaded.scheduler.own(member.pid, NOBODY);
+            }
+            changed |= !stays;
+            stays
+        });
+        for guest in &plan.guests {
+            let Some(view) = snapshot.guest(guest) else {
+                continue;
+            };
+            let threads = || view.vcpus.iter().map(|vcpu| vcpu.tid);
+            match self.members.get_mut(guest) {
+                Some(member) if member.threads.iter().copied().eq(threads()) => {}
+                Some(member) => {
+                    member.threads = threads().collect();
+                    member.excepted = excepted(host, view, outcome);
+                    changed = true;
+                }
+                None => {
+                    let number = unused(&self.members);
+                    let owned = number
+                        .ok_or_else(|| "it has room for no more guests".to_owned())
+                        .and_then(|number| {
+                            let owned = loaded.scheduler.own(view.pid, number);
+                            owned.map(|()| number).map_err(|error| error.to_string())
+                        });
+                    match owned {
+                        Ok(number) => {
+                            let member = Member {
+                                number,
+                                pid: view.pid,
+                                threads: threads().collect(),
+                                excepted: excepted(host, view, outcome),
+                            };
+                            self.members.insert(guest.clone(), member);
+                            changed = true;
+                        }
+                        Err(why) => outcome.failures.push(failed(format!(
+                            "guest {guest} is left to the kernel's own: {why}"
+                        ))),
+                    }
+                }
             }
         }
-        all.push(cores);
+        if changed {
+            let members = self.members.iter();
+            self.settings = members
+                .flat_map(|(guest, member)| {
+                    let threads = member.threads.iter();
+                    threads
+                        .filter(|tid| !member.excepted.contains(tid))
+                        .map(|tid| setting(guest, member.pid, *tid))
+                })
+                .collect();
+        }
+        changed
     }
-    let alone = (0..possible).filter(|core| !placed[*core as usize]);
-    all.extend(alone.map(|core| vec![core]));
-    Ok(all)
-}
 
-fn place(object: &mut Object, number: u32, cores: &[u32]) -> Result<(), BoostError> {
-    let mut domain = Domain::default();
-    for (place, &core) in domain.core.iter_mut().zip(cores) {
-        *place = core;
-        domain.cores += 1;
-    }
-    put(object, "domains", number, &domain)?;
-    for &core in cores {
-        let seat = Core {
-            domain: number,
-            ..Core::default()
-        };
-        put(object, "cores", core, &seat)?;
-    }
-    Ok(())
-}
-
-fn put<T: IntoBytes + Immutable>(
-    object: &mut Object,
-    name: &str,
-    key: u32,
-    value: &T,
-) -> Result<(), BoostError> {
-    named(object, name)
-        .update(&key.to_ne_bytes(), value.as_bytes(), MapFlags::ANY)
-        .map_err(|source| BoostError::Map {
-            what: "tell cores to",
-            source,
+    fn told(&self, snapshot: &Snapshot) -> Option<BoostOutcome> {
+        let loaded = self.loaded.as_ref()?;
+        let config = config(&loaded.plan.settings);
+        let members = self.members.iter();
+        Some(BoostOutcome {
+            deaf_to: loaded.scheduler.deaf_to(),
+            guests: members
+                .filter(|(guest, _)| snapshot.guest(guest).is_some())
+                .map(|(guest, member)| member.told(guest, &*loaded.scheduler, &config))
+                .collect(),
         })
+    }
 }
 
-#[allow(
-    unsafe_code,
-    reason = "no safe wrapper knows the policies that sched_setscheduler(2) takes"
-)]
-fn set_policy(thread: Tid, policy: i32) -> io::Result<()> {
-    let tid = i32::try_from(thread.0).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // Zero would mean the caller.
-    if tid == 0 {
-        return Err(io::ErrorKind::InvalidInput.into());
+impl Member {
+    /// What can't be read counts as nothing: it is for looking at.
+    fn told(&self, id: &GuestId, scheduler: &dyn VcpuScheduler, config: &Config) -> GuestBoost {
+        let of = scheduler.guest(self.number).ok().flatten();
+        let of = of.unwrap_or_default();
+        let delays = scheduler.delays(self.number).ok().flatten();
+        let mut told = GuestBoost {
+            guest: id.clone(),
+            vcpus: 0,
+            io_vcpus: 0,
+            ran: Nanos::ZERO,
+            waited: Nanos::ZERO,
+            balance_ns: of.balance_ns,
+            borrowed: Nanos(of.borrowed_ns),
+            paid: Nanos(of.paid_ns),
+            lent: Nanos(of.lent_ns),
+            returned: Nanos(of.returned_ns),
+            boosts: 0,
+            refused: 0,
+            delays: delays.unwrap_or_default().to_vec(),
+        };
+        for thread in &self.threads {
+            let Ok(Some(thread)) = scheduler.thread(*thread) else {
+                continue;
+            };
+            told.vcpus += 1;
+            told.io_vcpus += u32::from(thread.vcpu.does_io(config));
+            told.ran = told.ran.saturating_add(Nanos(thread.ran_ns));
+            told.waited = told.waited.saturating_add(Nanos(thread.waited_ns));
+            told.boosts = told.boosts.saturating_add(thread.boosts);
+            told.refused = told.refused.saturating_add(thread.refused);
+        }
+        told
     }
-    let param = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the call reads one structure, which lives.
-    match unsafe { libc::sched_setscheduler(tid, policy, &raw const param) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
+}
+
+impl Trouble {
+    fn told(&self) -> String {
+        if self.times >= TIMES_MAX {
+            return format!(
+                "after {TIMES_MAX} times it isn't tried again until [boost] is changed"
+            );
+        }
+        "it is tried again in a while".to_owned()
+    }
+}
+
+/// The policies that a plan wants, without looking at the host.
+pub(crate) fn of_plan(plan: &BoostPlan, snapshot: &Snapshot) -> Vec<Setting> {
+    let views = plan.guests.iter().filter_map(|id| snapshot.guest(id));
+    views
+        .flat_map(|view| {
+            let vcpus = view.vcpus.iter();
+            vcpus.map(|vcpu| setting(&view.id, view.pid, vcpu.tid))
+        })
+        .collect()
+}
+
+fn setting(guest: &GuestId, pid: Pid, tid: Tid) -> Setting {
+    Setting {
+        target: Target::Policy { pid, tid },
+        value: Value::Policy(SCHED_EXT_ONCE),
+        guest: Some(guest.clone()),
+    }
+}
+
+/// The least number that no guest has.
+fn unused(members: &BTreeMap<GuestId, Member>) -> Option<u32> {
+    let used: BTreeSet<u32> = members.values().map(|member| member.number).collect();
+    (NOBODY + 1..ostler_boost::GUESTS_MAX).find(|number| !used.contains(number))
+}
+
+/// Threads with a real-time policy: someone made sure that they run at once, and no other scheduler could.
+fn excepted(host: &dyn Host, view: &GuestView, outcome: &mut Outcome) -> BTreeSet<Tid> {
+    let real_time = |tid: &Tid| {
+        let policy = host
+            .policy(*tid)
+            .map(|policy| policy & !SCHED_RESET_ON_FORK);
+        matches!(
+            policy,
+            Ok(libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE)
+        )
+    };
+    let tids = view.vcpus.iter().map(|vcpu| vcpu.tid);
+    let excepted: BTreeSet<Tid> = tids.filter(real_time).collect();
+    if !excepted.is_empty() {
+        outcome.failures.push(failed(format!(
+            "{} of guest {}'s vCPUs have a real-time policy and keep it; take that away, or set boost = false for the guest",
+            excepted.len(),
+            view.id
+        )));
+    }
+    excepted
+}
+
+/// Children of the thread have an ordinary policy.
+const SCHED_RESET_ON_FORK: i32 = libc::SCHED_RESET_ON_FORK;
+
+fn failed(error: String) -> Failure {
+    Failure {
+        target: "vCPU scheduler".into(),
+        value: "on".into(),
+        error,
+    }
+}
+
+fn settings(settings: &BoostSettings) -> Settings {
+    Settings {
+        config: config(settings),
+        wake_granularity_ns: WAKE_GRANULARITY.0,
+        domains: 0,
+        spare: 0,
+    }
+}
+
+fn config(settings: &BoostSettings) -> Config {
+    Config {
+        slice_ns: settings.slice.0,
+        slice_max_ns: settings.slice_max.0,
+        limit_ns: settings.limit.0,
+        threshold: settings.threshold,
+        confidence_max: settings.confidence_max,
+        degradation: match settings.degradation {
+            Degradation::Halve => ostler_boost::Degradation::Halve,
+            Degradation::Decrement => ostler_boost::Degradation::Decrement,
+            Degradation::Forget => ostler_boost::Degradation::Forget,
+        },
+        conflict: match settings.conflict {
+            Conflict::Confidence => ostler_boost::Conflict::ByConfidence,
+            Conflict::Balance => ostler_boost::Conflict::ByBalance,
+            Conflict::Neither => ostler_boost::Conflict::Neither,
+        },
+        enabled: settings.io.into(),
+        spare: 0,
     }
 }

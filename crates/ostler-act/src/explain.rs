@@ -51,6 +51,9 @@ pub(crate) fn explain(target: &Target, error: &io::Error) -> String {
             Some(libc::ENOENT | libc::ENODEV),
             Target::Rps { .. } | Target::Xps { .. } | Target::Rss { .. },
         ) => "the NIC or its queue is gone, or it has a single queue",
+        (Some(libc::EINVAL), Target::Policy { .. }) => {
+            "this kernel has no sched_ext, or a cgroup above the thread has a real-time share"
+        }
         (Some(libc::EINVAL), Target::Affinity { .. }) => {
             "none of these CPUs is within the thread's cpuset"
         }

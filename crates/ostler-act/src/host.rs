@@ -48,6 +48,10 @@ pub trait Host {
     fn affinity(&self, tid: Tid) -> io::Result<CpuSet>;
     /// Sets them.
     fn set_affinity(&self, tid: Tid, cpus: &CpuSet) -> io::Result<()>;
+    /// A thread's scheduling policy (`sched_getscheduler`).
+    fn policy(&self, tid: Tid) -> io::Result<i32>;
+    /// Sets it, to one that isn't a real-time policy.
+    fn set_policy(&self, tid: Tid, policy: i32) -> io::Result<()>;
     /// A NIC's RSS indirection table.
     fn rss(&self, nic: &str) -> io::Result<RssView>;
     /// Sets it; `None` has the driver go back to its default.
@@ -161,6 +165,33 @@ impl Host for LinuxHost {
         Ok(rustix::thread::sched_setaffinity(task(tid)?, &set)?)
     }
 
+    #[allow(
+        unsafe_code,
+        reason = "no safe wrapper knows all policies that sched_getscheduler(2) tells"
+    )]
+    fn policy(&self, tid: Tid) -> io::Result<i32> {
+        let tid = number(tid)?;
+        // SAFETY: it takes a number and returns one.
+        match unsafe { libc::sched_getscheduler(tid) } {
+            -1 => Err(io::Error::last_os_error()),
+            policy => Ok(policy),
+        }
+    }
+
+    #[allow(
+        unsafe_code,
+        reason = "no safe wrapper knows all policies that sched_setscheduler(2) takes"
+    )]
+    fn set_policy(&self, tid: Tid, policy: i32) -> io::Result<()> {
+        let tid = number(tid)?;
+        let param = libc::sched_param { sched_priority: 0 };
+        // SAFETY: it reads one structure, which lives.
+        match unsafe { libc::sched_setscheduler(tid, policy, &raw const param) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
     fn rss(&self, nic: &str) -> io::Result<RssView> {
         rss::get(nic)
     }
@@ -172,9 +203,13 @@ impl Host for LinuxHost {
 
 /// A thread for the scheduler's system calls. Zero would mean the caller itself, so it is no thread here.
 fn task(tid: Tid) -> io::Result<Option<rustix::thread::Pid>> {
+    number(tid).map(rustix::thread::Pid::from_raw)
+}
+
+/// Likewise, as a number.
+fn number(tid: Tid) -> io::Result<i32> {
     i32::try_from(tid.0)
         .ok()
-        .and_then(rustix::thread::Pid::from_raw)
-        .map(Some)
+        .filter(|tid| *tid > 0)
         .ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))
 }

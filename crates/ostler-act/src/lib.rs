@@ -8,7 +8,7 @@
 //!   and release are one piece of code ([`undo`]).
 //! - A value that someone else changed is theirs from then on, or ours again, by policy; it is always reported.
 //!
-//! - [`Scheduler`] is the scheduler for vCPUs, loaded and fed.
+//! - [`Scheduler`] is the scheduler for vCPUs; the actuator loads it while a plan wants it, and gives vCPUs its policy.
 //!
 //! Depends on ostler-model, on ostler-boost and ostler-bpf for the scheduler, and on Linux through [`Host`].
 
@@ -24,17 +24,19 @@ mod order;
 mod preview;
 mod reconcile;
 mod rss;
+mod scheduler;
 mod settings;
 mod target;
 mod text;
 mod undo;
 
 pub use actuator::{ActConfig, Actuator, GuestPort};
-pub use boost::{BoostError, Scheduler};
+pub use boost::{VcpuScheduler, VcpuSchedulers};
 pub use host::{Host, LinuxHost, Root, RssView};
 pub use journal::{Journal, JournalError, Row};
 pub use layout::{Layout, Placement, survey};
 pub use preview::{Change, preview};
+pub use scheduler::{BoostError, LinuxSchedulers, SCHED_EXT_ONCE, Scheduler};
 pub use settings::{Setting, settings};
 pub use target::{Target, Value};
 pub use undo::{Left, UndoReport, undo};

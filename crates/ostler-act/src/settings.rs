@@ -32,6 +32,7 @@ use ostler_model::{
     Snapshot, Tid,
 };
 
+use crate::boost::of_plan;
 use crate::layout::{HOME, Layout, Placement};
 use crate::order;
 use crate::target::{join, parent};
@@ -68,7 +69,12 @@ pub fn settings(
         Some(of_guest(&online, given, view, layouts.get(&given.guest)?))
     });
     let nics = plan.nics.iter().map(|nic| of_nic(facts, nic));
-    for setting in guests.flatten().chain(nics.flatten()) {
+    let boost = plan.boost.iter().map(|boost| of_plan(boost, snapshot));
+    for setting in guests
+        .flatten()
+        .chain(nics.flatten())
+        .chain(boost.flatten())
+    {
         seen.entry(setting.target.clone()).or_insert(setting);
     }
     let mut settings: Vec<Setting> = seen.into_values().collect();

@@ -6,6 +6,7 @@ use std::io;
 use ostler_model::{CpuSet, CpuWeight, GuestId, IrqId, Pid, Tid};
 use serde::{Deserialize, Serialize};
 
+use crate::scheduler::SCHED_EXT;
 use crate::text::{format_mask, parse_cgroup, parse_mask, parse_start};
 use crate::{Host, Root};
 
@@ -65,6 +66,13 @@ pub enum Target {
         /// The thread.
         tid: Tid,
     },
+    /// A thread's scheduling policy (`sched_setscheduler(2)`).
+    Policy {
+        /// Its process.
+        pid: Pid,
+        /// The thread.
+        tid: Tid,
+    },
     /// Where an interrupt may be delivered (`smp_affinity_list`).
     Irq {
         /// The line.
@@ -108,6 +116,8 @@ pub enum Value {
     Cpus(CpuSet),
     /// A CPU weight.
     Weight(u32),
+    /// A scheduling policy, as `sched_getscheduler(2)` tells it. Not a real-time one: those have a priority, too.
+    Policy(i32),
     /// A cgroup.
     Cgroup(String),
     /// A cgroup is there.
@@ -160,7 +170,9 @@ impl Target {
     pub(crate) fn task(&self) -> Option<(Pid, Option<Tid>)> {
         match self {
             Target::Process { pid } => Some((*pid, None)),
-            Target::Thread { pid, tid } | Target::Affinity { pid, tid } => Some((*pid, Some(*tid))),
+            Target::Thread { pid, tid }
+            | Target::Affinity { pid, tid }
+            | Target::Policy { pid, tid } => Some((*pid, Some(*tid))),
             _ => None,
         }
     }
@@ -238,6 +250,7 @@ impl Target {
                 parse_mask(&text).map(Value::Cpus).ok_or_else(|| bad(&text))
             }
             Target::Affinity { tid, .. } => host.affinity(*tid).map(Value::Cpus),
+            Target::Policy { tid, .. } => host.policy(*tid).map(Value::Policy),
             Target::Rss { nic } => host.rss(nic).map(|rss| Value::Table(rss.table)),
             Target::Agent { .. } => Ok(Value::Asked),
         }
@@ -268,9 +281,9 @@ impl Target {
             Target::Weight { cgroup } => (Root::Cgroup, join(cgroup, "cpu.weight")),
             Target::Idle { cgroup } => (Root::Cgroup, join(cgroup, "cpu.idle")),
             Target::Process { pid } => (Root::Proc, format!("{pid}/cgroup")),
-            Target::Thread { pid, tid } | Target::Affinity { pid, tid } => {
-                (Root::Proc, format!("{pid}/task/{tid}/cgroup"))
-            }
+            Target::Thread { pid, tid }
+            | Target::Affinity { pid, tid }
+            | Target::Policy { pid, tid } => (Root::Proc, format!("{pid}/task/{tid}/cgroup")),
             Target::Irq { irq } => (Root::Proc, format!("irq/{irq}/smp_affinity_list")),
             Target::Rps { nic, queue } => (
                 Root::Sys,
@@ -324,6 +337,7 @@ impl Target {
                 host.write(root, &path, &format_mask(cpus))
             }
             (Target::Affinity { tid, .. }, Value::Cpus(cpus)) => host.set_affinity(*tid, cpus),
+            (Target::Policy { tid, .. }, Value::Policy(policy)) => host.set_policy(*tid, *policy),
             (Target::Rss { nic }, Value::Spread(n)) if *n > 0 => {
                 let buckets = host.rss(nic)?.table.len();
                 let table: Vec<u32> = (0..*n).cycle().take(buckets).collect();
@@ -421,6 +435,7 @@ impl fmt::Display for Target {
             Target::Affinity { pid, tid } => {
                 write!(f, "affinity of thread {tid} of process {pid}")
             }
+            Target::Policy { pid, tid } => write!(f, "policy of thread {tid} of process {pid}"),
             Target::Irq { .. } => write!(f, "/proc/{}", self.file().1),
             Target::Rps { .. } | Target::Xps { .. } => write!(f, "/sys/{}", self.file().1),
             Target::Rss { nic } => write!(f, "RSS indirection table of {nic}"),
@@ -438,6 +453,7 @@ impl fmt::Display for Value {
             Value::Cpus(cpus) if cpus.is_empty() => f.write_str("no CPUs named"),
             Value::Cpus(cpus) => cpus.fmt(f),
             Value::Weight(weight) => weight.fmt(f),
+            Value::Policy(policy) => f.write_str(policy_name(*policy)),
             Value::Cgroup(path) => f.write_str(path),
             Value::Dir { threaded: true, .. } => f.write_str("a threaded cgroup"),
             Value::Dir { .. } => f.write_str("a cgroup"),
@@ -451,6 +467,20 @@ impl fmt::Display for Value {
             Value::Spread(n) => write!(f, "spread over {n} queues"),
             Value::Asked => f.write_str("asked"),
         }
+    }
+}
+
+/// The kernel's names, without what it does to children.
+fn policy_name(policy: i32) -> &'static str {
+    match policy & !libc::SCHED_RESET_ON_FORK {
+        libc::SCHED_OTHER => "SCHED_OTHER",
+        libc::SCHED_FIFO => "SCHED_FIFO",
+        libc::SCHED_RR => "SCHED_RR",
+        libc::SCHED_BATCH => "SCHED_BATCH",
+        libc::SCHED_IDLE => "SCHED_IDLE",
+        libc::SCHED_DEADLINE => "SCHED_DEADLINE",
+        SCHED_EXT => "SCHED_EXT",
+        _ => "one that ostler doesn't know",
     }
 }
 

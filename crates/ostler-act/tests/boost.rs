@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ostler_act::{BoostError, Host, LinuxHost, Scheduler};
+use ostler_act::{BoostError, Host, LinuxHost, SCHED_EXT_ONCE, Scheduler, VcpuScheduler as _};
 use ostler_boost::{Config, Settings, Thread};
 use ostler_model::{CpuId, CpuSet, Pid, Tid};
 
@@ -126,6 +126,18 @@ fn core() -> CpuId {
     CpuId(possible() - 1)
 }
 
+/// Lets a thread in.
+fn admit(thread: Tid) {
+    let set = LinuxHost::detect().set_policy(thread, SCHED_EXT_ONCE);
+    set.expect("it is ours");
+}
+
+/// Gives it back to the kernel's own scheduler.
+fn release(thread: Tid) {
+    let set = LinuxHost::detect().set_policy(thread, libc::SCHED_OTHER);
+    set.expect("it is ours");
+}
+
 /// Whoever runs the tests says whether this host is one to try a scheduler on.
 const INVITED: &str = "OSTLER_TEST_SCHEDULER";
 
@@ -160,7 +172,7 @@ impl Stage {
             scheduler.own(guest.pid(), number).expect("room for it");
             for &thread in &guest.threads {
                 host.set_affinity(thread, &on).expect("it is ours");
-                scheduler.admit(thread).expect("it is ours");
+                admit(thread);
             }
         }
         Some(Stage { scheduler, guests })
@@ -357,7 +369,7 @@ fn threads_run_on_when_it_ends_and_it_can_come_again() {
             again.thread(*thread).expect("a map").is_some(),
             "they kept the policy"
         );
-        again.release(*thread).expect("it is ours");
+        release(*thread);
         assert!(
             again.thread(*thread).expect("a map").is_none(),
             "it was let go"
@@ -407,8 +419,8 @@ fn no_change_makes_it_lose_a_thread() {
                 .enumerate()
                 .filter(|(at, _)| mask >> at & 1 == 1);
             match dice >> 60 {
-                0 => stage.scheduler.release(thread).expect("it is ours"),
-                1 => stage.scheduler.admit(thread).expect("it is ours"),
+                0 => release(thread),
+                1 => admit(thread),
                 _ => host
                     .set_affinity(thread, &on.map(|(_, cpu)| *cpu).collect())
                     .expect("it is ours"),
@@ -418,7 +430,7 @@ fn no_change_makes_it_lose_a_thread() {
     });
     assert_eq!(stage.scheduler.end().expect("a map"), None);
     for &thread in &threads {
-        stage.scheduler.admit(thread).expect("it is ours");
+        admit(thread);
     }
     let before: Vec<u64> = threads.iter().map(|t| stage.thread(*t).ran_ns).collect();
     let start = Instant::now();

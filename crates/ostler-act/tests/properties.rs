@@ -347,6 +347,12 @@ fn a_reboot_leaves_nothing_to_undo() {
         fn set_affinity(&self, tid: ostler_model::Tid, _: &CpuSet) -> std::io::Result<()> {
             panic!("thread {tid} was moved");
         }
+        fn policy(&self, tid: ostler_model::Tid) -> std::io::Result<i32> {
+            self.0.policy(tid)
+        }
+        fn set_policy(&self, tid: ostler_model::Tid, _: i32) -> std::io::Result<()> {
+            panic!("thread {tid} was given another policy");
+        }
         fn rss(&self, nic: &str) -> std::io::Result<ostler_act::RssView> {
             self.0.rss(nic)
         }

@@ -312,8 +312,8 @@ pub struct Thread {
     pub event_at: u64,
     /// It was put before others for an event, and hasn't given up its core since.
     pub boosted: u32,
-    /// Nothing.
-    pub spare: u32,
+    /// 1: others than before may share its cores.
+    pub moved: u32,
     /// Of all time: run, ns.
     pub ran_ns: u64,
     /// Waited, ns.
@@ -351,8 +351,8 @@ pub struct Core {
     pub runs: u32,
     /// Likewise.
     pub next: u32,
-    /// Nothing.
-    pub spare: u32,
+    /// The one whose turn here the kernel's own scheduler has interrupted.
+    pub interrupted: u32,
 }
 
 const _: () = {

@@ -18,6 +18,7 @@
 //!
 //! May depend on: `ostler-model`.
 
+mod boost;
 mod cores;
 mod guests;
 mod nics;
@@ -45,6 +46,7 @@ pub fn check(
     guests::check(&scene, plan, &mut found);
     weights::check(&scene, plan, &mut found);
     nics::check(&scene, plan, &mut found);
+    boost::check(&scene, plan, &mut found);
     found
 }
 

@@ -334,6 +334,56 @@ pub enum Violation {
         /// Which queue.
         queue: usize,
     },
+    /// The boost is asked for, can be had, and isn't planned.
+    #[error("vCPUs are to be scheduled by who does IO, and aren't")]
+    NotBoosted,
+    /// The boost isn't asked for, or otherwise.
+    #[error("vCPUs are scheduled by who does IO as nobody asked for")]
+    BoostedUnasked,
+    /// Guests that take part are not in order, each once.
+    #[error("guest {guest} is out of order among those whose vCPUs are scheduled by who does IO")]
+    BoostOrder {
+        /// Which guest.
+        guest: GuestId,
+    },
+    /// It has no part in it: it is nobody's, or a rule excepts it.
+    #[error("vCPUs of guest {guest} are scheduled by who does IO, which they aren't to be")]
+    BoostedGuest {
+        /// Which guest.
+        guest: GuestId,
+    },
+    /// It is to take part and doesn't.
+    #[error("vCPUs of guest {guest} aren't scheduled by who does IO, as they are to be")]
+    BoostLeftOut {
+        /// Which guest.
+        guest: GuestId,
+    },
+    /// Its vCPUs have a scheduler that knows no weights.
+    #[error("guest {guest} has the weight {weight}, which the scheduler of its vCPUs doesn't know")]
+    BoostedAndWeighed {
+        /// Which guest.
+        guest: GuestId,
+        /// Its weight.
+        weight: CpuWeight,
+    },
+    /// Cores that can't share a queue: too many, none, or some that are in another domain.
+    #[error(
+        "cores {cpus} can't share a queue of vCPUs (in another one already: {twice}; up to 16 can)"
+    )]
+    BoostDomain {
+        /// Which cores.
+        cpus: CpuSet,
+        /// Those that are elsewhere, too.
+        twice: CpuSet,
+    },
+    /// Cores without a queue, or queues for cores that aren't online.
+    #[error("queues of vCPUs are for cores {placed}, and online are {online}")]
+    BoostCores {
+        /// Those with a queue.
+        placed: CpuSet,
+        /// Those online.
+        online: CpuSet,
+    },
 }
 
 /// Who has CPUs, for messages.

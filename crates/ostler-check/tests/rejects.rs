@@ -5,10 +5,11 @@ use std::mem::discriminant;
 use ostler_check::{Holder, Violation, check};
 use ostler_model::testing::rules;
 use ostler_model::{
-    AgentHealth, AgentState, AgentView, Capability, Class, Cpu, CpuId, CpuSet, CpuUsage, CpuWeight,
-    Facts, Group, Groups, GuestId, GuestPlan, GuestSource, GuestView, Intent, IrqId, IrqPlan,
-    IrqView, Nanos, NicFacts, NicPlan, NicView, NodeId, PartitionPolicy, Pid, Plan, QueueCount,
-    RunState, SharedCores, Snapshot, ThreadUsage, Tid, Topology, VcpuView, VhostView,
+    AgentHealth, AgentState, AgentView, BoostPlan, BoostSettings, Capability, Class, Cpu, CpuId,
+    CpuSet, CpuUsage, CpuWeight, Facts, Group, Groups, GuestId, GuestPlan, GuestSource, GuestView,
+    Intent, IrqId, IrqPlan, IrqView, Nanos, NicFacts, NicPlan, NicView, NodeId, PartitionPolicy,
+    Pid, Plan, QueueCount, RunState, SharedCores, Snapshot, ThreadUsage, Tid, Topology, VcpuView,
+    VhostView,
 };
 use proptest::prelude::*;
 
@@ -200,6 +201,7 @@ fn good() -> Case {
             xps: vec![set("0-5"), set("6-11")],
             rps: vec![CpuSet::EMPTY, CpuSet::EMPTY],
         }],
+        boost: None,
     };
     let previous = Plan {
         generation: 7,
@@ -273,6 +275,93 @@ fn rejects_a_broken_lineage() {
         case.previous.as_mut().unwrap().generation = 6;
     });
     rejects(&Violation::At, |case| case.plan.at = Nanos(1));
+}
+
+/// The good case with the boost, as it should be.
+fn boosted(case: &mut Case) -> &mut BoostPlan {
+    case.intent.boost = Some(BoostSettings::default());
+    case.plan.boost.insert(BoostPlan {
+        settings: BoostSettings::default(),
+        domains: vec![set("0-5"), set("6-11")],
+        guests: vec![be0(), lc0()],
+    })
+}
+
+#[test]
+fn rejects_a_boost_that_is_not_as_it_is_to_be() {
+    let mut case = good();
+    boosted(&mut case);
+    assert_eq!(case.check(), []);
+
+    rejects(&Violation::NotBoosted, |case| {
+        boosted(case);
+        case.plan.boost = None;
+    });
+    rejects(&Violation::BoostedUnasked, |case| {
+        boosted(case);
+        case.intent.boost = None;
+    });
+    rejects(&Violation::BoostedUnasked, |case| {
+        boosted(case).settings.io = false;
+    });
+    rejects(&Violation::BoostOrder { guest: be0() }, |case| {
+        boosted(case).guests.reverse();
+    });
+    rejects(&Violation::BoostedGuest { guest: be0() }, |case| {
+        boosted(case);
+        case.intent.guests[1].boost = false;
+    });
+    let other = Violation::BoostedGuest {
+        guest: "other0".into(),
+    };
+    rejects(&other, |case| boosted(case).guests.push("other0".into()));
+    rejects(&Violation::BoostLeftOut { guest: lc0() }, |case| {
+        boosted(case).guests.truncate(1);
+    });
+    let weighed = Violation::BoostedAndWeighed {
+        guest: be0(),
+        weight: CpuWeight::Idle,
+    };
+    rejects(&weighed, |case| {
+        boosted(case);
+        be(case).weight = CpuWeight::Idle;
+    });
+}
+
+#[test]
+fn rejects_cores_that_cannot_share_a_queue_of_vcpus() {
+    let twice = Violation::BoostDomain {
+        cpus: set("5-11"),
+        twice: set("5"),
+    };
+    rejects(&twice, |case| boosted(case).domains[1] = set("5-11"));
+    let none = Violation::BoostDomain {
+        cpus: CpuSet::EMPTY,
+        twice: CpuSet::EMPTY,
+    };
+    rejects(&none, |case| boosted(case).domains.push(CpuSet::EMPTY));
+    let many = Violation::BoostDomain {
+        cpus: set("0-16"),
+        twice: CpuSet::EMPTY,
+    };
+    rejects(&many, |case| boosted(case).domains = vec![set("0-16")]);
+    let without = Violation::BoostCores {
+        placed: set("0-5"),
+        online: set("0-11"),
+    };
+    rejects(&without, |case| boosted(case).domains.truncate(1));
+}
+
+#[test]
+fn a_host_that_cannot_boost_need_not() {
+    let mut case = good();
+    boosted(&mut case);
+    case.plan.boost = None;
+    case.facts.capabilities.push(Capability {
+        name: "vcpu-scheduler".into(),
+        missing: Some("the kernel has no sched_ext".into()),
+    });
+    assert_eq!(case.check(), []);
 }
 
 #[test]

@@ -22,6 +22,8 @@ const TESTED: &[&str] = &[
     "ostler-act",
     "--test",
     "kernel",
+    "--test",
+    "boost",
     "--package",
     "ostler-sense",
     "--lib",

@@ -13,6 +13,9 @@ pub struct Intent {
     pub cores: CoreIntent,
     /// The partition layer.
     pub partition: PartitionIntent,
+    /// The boost layer; `None` leaves vCPUs to the kernel's own scheduler.
+    #[serde(default)]
+    pub boost: Option<BoostSettings>,
     /// Guests' classes and objectives; the first rule that matches wins.
     pub guests: Vec<GuestRule>,
     /// The class of a guest that no rule matches.
@@ -131,6 +134,13 @@ pub struct GuestRule {
     pub class: Class,
     /// P95 of request-response times that must not be exceeded; latency-critical guests have one.
     pub slo: Option<Nanos>,
+    /// Whether the boost layer schedules their vCPUs, where there is one.
+    #[serde(default = "yes")]
+    pub boost: bool,
+}
+
+const fn yes() -> bool {
+    true
 }
 
 /// Which guests a rule is about.
@@ -148,6 +158,51 @@ pub enum GuestMatch {
         /// Its value.
         value: String,
     },
+}
+
+/// How vCPUs are scheduled by who does IO (`bpf/core/boost.h`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BoostSettings {
+    /// Whether a vCPU that does IO goes before others; otherwise all have equal turns.
+    pub io: bool,
+    /// A turn. 3 ms: EEVDF's on hosts of eight cores and more.
+    pub slice: Nanos,
+    /// The longest that a vCPU that does IO runs at a stretch.
+    pub slice_max: Nanos,
+    /// How far a guest's balance may be from zero: half of what the boost can bring it from its share.
+    pub limit: Nanos,
+    /// Ticks with IO from which a vCPU does IO. 4 (thesis, section 3.5.2).
+    pub threshold: u32,
+    /// The most that are counted.
+    pub confidence_max: u32,
+    /// What becomes of the count when a tick tells nothing.
+    pub degradation: Degradation,
+    /// Which of two vCPUs that do IO has the core.
+    pub conflict: Conflict,
+}
+
+/// What becomes of a vCPU's confidence when a tick tells nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Degradation {
+    /// It is halved, as in the thesis.
+    Halve,
+    /// One less.
+    Decrement,
+    /// None is left.
+    Forget,
+}
+
+/// Which of two vCPUs that do IO has the core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Conflict {
+    /// That of more confidence, as in the thesis.
+    Confidence,
+    /// That whose guest has had less.
+    Balance,
+    /// Neither goes before the other.
+    Neither,
 }
 
 /// How plans are carried out.
@@ -197,6 +252,7 @@ impl Default for Intent {
             period: Nanos::from_millis(100),
             cores: CoreIntent::default(),
             partition: PartitionIntent::default(),
+            boost: None,
             guests: Vec::new(),
             default_class: Class::Unmanaged,
             nics: Vec::new(),
@@ -226,6 +282,21 @@ impl Default for Exploration {
             allow_violation: 0.01,
             weight: 0.7,
             reward: 1.03,
+        }
+    }
+}
+
+impl Default for BoostSettings {
+    fn default() -> BoostSettings {
+        BoostSettings {
+            io: true,
+            slice: Nanos::from_millis(3),
+            slice_max: Nanos::from_millis(12),
+            limit: Nanos::from_millis(50),
+            threshold: 4,
+            confidence_max: 64,
+            degradation: Degradation::Halve,
+            conflict: Conflict::Confidence,
         }
     }
 }
@@ -271,9 +342,19 @@ impl Intent {
     /// A guest's class and objective: those of the first rule that matches, else the default class without one.
     #[inline]
     pub fn classify(&self, guest: &GuestView) -> (Class, Option<Nanos>) {
-        self.guests
-            .iter()
-            .find(|rule| rule.matches.matches(guest))
+        self.rule(guest)
             .map_or((self.default_class, None), |rule| (rule.class, rule.slo))
+    }
+
+    /// Whether the boost layer, where there is one, schedules a guest's vCPUs: it is in the steward's care, and its rule doesn't except it.
+    pub fn boosts(&self, guest: &GuestView) -> bool {
+        let rule = self.rule(guest);
+        rule.map_or(self.default_class, |rule| rule.class) != Class::Unmanaged
+            && rule.is_none_or(|rule| rule.boost)
+    }
+
+    #[inline]
+    fn rule(&self, guest: &GuestView) -> Option<&GuestRule> {
+        self.guests.iter().find(|rule| rule.matches.matches(guest))
     }
 }

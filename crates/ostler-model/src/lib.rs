@@ -26,12 +26,13 @@ pub use cpuset::{CpuSet, CpuSetIter, MAX_CPUS, ParseCpuSetError};
 pub use facts::{Capability, Cpu, Facts, NicFacts, Topology};
 pub use guest::{Class, GuestId};
 pub use intent::{
-    ActIntent, ActMode, CoreIntent, ExitPolicy, Exploration, ForeignPolicy, GuestMatch, GuestRule,
-    Intent, PartitionIntent, PartitionPolicy, QueueCount, SharedCores,
+    ActIntent, ActMode, BoostSettings, Conflict, CoreIntent, Degradation, ExitPolicy, Exploration,
+    ForeignPolicy, GuestMatch, GuestRule, Intent, PartitionIntent, PartitionPolicy, QueueCount,
+    SharedCores,
 };
-pub use outcome::{Failure, ForeignChange, ForeignHandling, Outcome};
+pub use outcome::{BoostOutcome, Failure, ForeignChange, ForeignHandling, GuestBoost, Outcome};
 pub use pattern::Pattern;
-pub use plan::{CpuWeight, Group, Groups, GuestPlan, IrqPlan, NicPlan, Plan, RunState};
+pub use plan::{BoostPlan, CpuWeight, Group, Groups, GuestPlan, IrqPlan, NicPlan, Plan, RunState};
 pub use reason::{Alternative, ByThreads, Layer, Reason, Unmeasured};
 pub use snapshot::{
     Accesses, AgentHealth, AgentState, AgentView, CpuPmu, CpuUsage, GuestPmu, GuestSource,

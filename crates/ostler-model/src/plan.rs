@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Class, CpuId, CpuSet, GuestId, IrqId, Nanos};
+use crate::{BoostSettings, Class, CpuId, CpuSet, GuestId, IrqId, Nanos};
 
 /// A decision for the whole host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +21,25 @@ pub struct Plan {
     pub guests: Vec<GuestPlan>,
     /// What each managed NIC is given, by name.
     pub nics: Vec<NicPlan>,
+    /// How vCPUs are scheduled; `None`: by the kernel's own scheduler.
+    #[serde(default)]
+    pub boost: Option<BoostPlan>,
+}
+
+/// Whose vCPUs are scheduled by who does IO, and how.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BoostPlan {
+    /// How.
+    pub settings: BoostSettings,
+    /// Cores that share a queue of vCPUs: each online core is in exactly one, which has [`BoostPlan::DOMAIN_CORES_MAX`] cores at the most.
+    pub domains: Vec<CpuSet>,
+    /// The guests that take part, in order of [`GuestId`].
+    pub guests: Vec<GuestId>,
+}
+
+impl BoostPlan {
+    /// As many cores share a queue at the most: each looks into it when it needs work.
+    pub const DOMAIN_CORES_MAX: u32 = 16;
 }
 
 /// The ledger of cores: each managed core is in exactly one of `vcpu`, `nq`, `best_effort` and `idle`, unless the policy shares
@@ -187,6 +206,9 @@ impl Plan {
 
     /// Whether both plans ask for the same, generation and time apart.
     pub fn same_wishes(&self, other: &Plan) -> bool {
-        self.groups == other.groups && self.guests == other.guests && self.nics == other.nics
+        self.groups == other.groups
+            && self.guests == other.guests
+            && self.nics == other.nics
+            && self.boost == other.boost
     }
 }

@@ -13,6 +13,8 @@ use crate::{CpuWeight, Group, GuestId, Nanos, Thresholds};
 pub enum Layer {
     /// How many cores for whom.
     Partition,
+    /// Which vCPU now.
+    Boost,
 }
 
 /// Something that was considered and turned down.

@@ -10,10 +10,11 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 use crate::{
-    ActIntent, ActMode, AgentHealth, AgentState, AgentView, Class, CoreIntent, Cpu, CpuId, CpuSet,
-    CpuUsage, Exploration, Facts, GuestMatch, GuestRule, GuestSource, GuestView, Intent, IrqId,
-    IrqView, LatencyView, Nanos, NicFacts, NicView, NodeId, PartitionIntent, PartitionPolicy, Pid,
-    QueueCount, SharedCores, Snapshot, ThreadUsage, Thresholds, Tid, Topology, VcpuView, VhostView,
+    ActIntent, ActMode, AgentHealth, AgentState, AgentView, BoostSettings, Class, Conflict,
+    CoreIntent, Cpu, CpuId, CpuSet, CpuUsage, Degradation, Exploration, Facts, GuestMatch,
+    GuestRule, GuestSource, GuestView, Intent, IrqId, IrqView, LatencyView, Nanos, NicFacts,
+    NicView, NodeId, PartitionIntent, PartitionPolicy, Pid, QueueCount, SharedCores, Snapshot,
+    ThreadUsage, Thresholds, Tid, Topology, VcpuView, VhostView,
 };
 
 /// The interval of a generated snapshot that covers any time.
@@ -124,6 +125,42 @@ pub fn shared_cores() -> impl Strategy<Value = SharedCores> {
     ]
 }
 
+/// Any way to schedule vCPUs by who does IO.
+pub fn boost_settings() -> impl Strategy<Value = BoostSettings> {
+    let span = |most: u64| (100..=most).prop_map(Nanos::from_micros);
+    let degradation = select(vec![
+        Degradation::Halve,
+        Degradation::Decrement,
+        Degradation::Forget,
+    ]);
+    let conflict = select(vec![
+        Conflict::Confidence,
+        Conflict::Balance,
+        Conflict::Neither,
+    ]);
+    (
+        any::<bool>(),
+        span(100_000),
+        span(1_000_000),
+        span(3_600_000_000),
+        (1..1000_u32, 1..1000_u32),
+        degradation,
+        conflict,
+    )
+        .prop_map(
+            |(io, slice, most, limit, (a, b), degradation, conflict)| BoostSettings {
+                io,
+                slice,
+                slice_max: slice.max(most),
+                limit,
+                threshold: a.min(b),
+                confidence_max: a.max(b),
+                degradation,
+                conflict,
+            },
+        )
+}
+
 /// Any intent for this host. Guests are classified by their names: `lc*`, `be*`, and others are unmanaged.
 pub fn intent(facts: &Facts) -> impl Strategy<Value = Intent> + use<> {
     let cpus: Vec<CpuId> = facts.topology.cpus.iter().map(|cpu| cpu.id).collect();
@@ -162,11 +199,21 @@ pub fn intent(facts: &Facts) -> impl Strategy<Value = Intent> + use<> {
         partition,
         nics,
         any::<bool>(),
+        option::of((boost_settings(), any::<bool>())),
     )
-        .prop_map(|(managed, reserved, partition, nics, act)| Intent {
+        .prop_map(|(managed, reserved, partition, nics, act, boost)| Intent {
             cores: CoreIntent { managed, reserved },
+            boost: boost.map(|(settings, _)| settings).filter(|_| {
+                !partition.policy.weighs() || partition.best_effort == SharedCores::Equal
+            }),
             partition,
-            guests: rules(),
+            guests: rules()
+                .into_iter()
+                .map(|rule| GuestRule {
+                    boost: boost.is_none_or(|(_, all)| all || rule.slo.is_some()),
+                    ..rule
+                })
+                .collect(),
             nics: nics.into_iter().map(str::to_owned).collect(),
             act: ActIntent {
                 mode: if act { ActMode::Act } else { ActMode::Observe },
@@ -183,11 +230,13 @@ pub fn rules() -> Vec<GuestRule> {
             matches: GuestMatch::Name("lc*".into()),
             class: Class::LatencyCritical,
             slo: Some(Nanos::from_millis(1)),
+            boost: true,
         },
         GuestRule {
             matches: GuestMatch::Name("be*".into()),
             class: Class::BestEffort,
             slo: None,
+            boost: true,
         },
     ]
 }

@@ -10,11 +10,13 @@
 //! | layer | question | module |
 //! |---|---|---|
 //! | partition | how many cores, and which, for vCPUs, for network queues and for best-effort guests? | [`partition`] |
+//! | boost | whose vCPUs are scheduled by who does IO? | [`boost`] |
 //!
 //! Where the paper's symbols are: the table in [`partition`].
 //!
 //! May depend on: `ostler-model`. `ostler-check` judges what comes out, by rules of its own.
 
+pub mod boost;
 mod ledger;
 pub mod partition;
 mod roster;
@@ -88,6 +90,7 @@ pub fn decide(
     // As many as an uneventful period has.
     let mut reasons = Vec::with_capacity(16);
     let partition = partition::decide(&seen, &mut ledger, &state.partition, &mut reasons);
+    let boost = boost::decide(&seen, &partition.guests, &mut reasons);
     let generation = state.generation + 1;
     Decision {
         plan: Plan {
@@ -97,6 +100,7 @@ pub fn decide(
             groups: ledger.close(),
             guests: partition.guests,
             nics: partition.nics,
+            boost,
         },
         reasons,
         state: State {

@@ -51,6 +51,7 @@ pub(crate) fn of_files(roots: &Roots) -> Vec<Capability> {
     let (cpuset, weight) = (without("cpuset"), without("cpu"));
     let freezer = unified.clone();
     let irq = roots.proc.join("irq/default_smp_affinity");
+    let sched_ext = roots.sys.join("kernel/sched_ext");
     vec![
         capability("cgroup-v2", unified),
         capability("cpuset", cpuset),
@@ -59,6 +60,13 @@ pub(crate) fn of_files(roots: &Roots) -> Vec<Capability> {
         capability(
             "irq-affinity",
             missing_file(&irq, "the kernel lets no interrupt be moved"),
+        ),
+        capability(
+            "vcpu-scheduler",
+            missing_file(
+                &sched_ext,
+                "the kernel has no sched_ext (Linux 6.12 and later have it, built with CONFIG_SCHED_CLASS_EXT)",
+            ),
         ),
     ]
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use ostler_act::{ActConfig, Actuator, GuestPort, Journal, LinuxHost, UndoReport};
+use ostler_act::{ActConfig, Actuator, GuestPort, Journal, LinuxHost, LinuxSchedulers, UndoReport};
 use ostler_model::config::{AgentConfig, Config};
 use ostler_model::{
     ActIntent, ActMode, ExitPolicy, Facts, ForeignPolicy, Nanos, Outcome, Plan, Snapshot,
@@ -214,7 +214,14 @@ impl Act for HostAct {
                     .port
                     .clone()
                     .map(|port| port as Arc<dyn GuestPort + Send + Sync>);
-                none.insert(Actuator::new(Box::new(self.roots.host()), &config, port)?)
+                let actuator = Actuator::new(Box::new(self.roots.host()), &config, port)?;
+                // Threads of a tree of files can't be scheduled.
+                none.insert(match self.roots.root {
+                    Some(_) => actuator,
+                    None => actuator.with_schedulers(Box::new(LinuxSchedulers {
+                        sys: self.roots.sense().sys,
+                    })),
+                })
             }
         };
         Ok(actuator.apply(facts, snapshot, plan)?)

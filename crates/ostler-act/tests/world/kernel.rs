@@ -46,6 +46,8 @@ pub struct Task {
     pub start: u64,
     pub cgroup: String,
     pub affinity: CpuSet,
+    /// As `sched_getscheduler(2)` tells it.
+    pub policy: i32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -123,6 +125,7 @@ impl State {
             start,
             cgroup: cgroup.into(),
             affinity: CpuSet::range(0, CPUS),
+            policy: libc::SCHED_OTHER,
         };
         self.tasks.insert(tid, task);
     }
@@ -642,6 +645,23 @@ impl Host for Kernel {
         inner.writes += 1;
         match inner.state.tasks.get_mut(&tid.0) {
             Some(task) => task.affinity = *cpus,
+            None => return errno(libc::ESRCH),
+        }
+        Ok(())
+    }
+
+    fn policy(&self, tid: Tid) -> io::Result<i32> {
+        match self.step().state.tasks.get(&tid.0) {
+            Some(task) => Ok(task.policy),
+            None => errno(libc::ESRCH),
+        }
+    }
+
+    fn set_policy(&self, tid: Tid, policy: i32) -> io::Result<()> {
+        let mut inner = self.step();
+        inner.writes += 1;
+        match inner.state.tasks.get_mut(&tid.0) {
+            Some(task) => task.policy = policy,
             None => return errno(libc::ESRCH),
         }
         Ok(())

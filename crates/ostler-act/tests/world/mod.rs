@@ -3,12 +3,13 @@
 
 pub mod kernel;
 pub mod run;
+pub mod schedulers;
 
 use kernel::{CPUS, Kernel, State};
 use ostler_model::{
-    Class, Cpu, CpuId, CpuSet, CpuWeight, Facts, GuestId, GuestPlan, GuestSource, GuestView, IrqId,
-    IrqPlan, NicFacts, NicPlan, NodeId, Pid, Plan, RunState, Snapshot, ThreadUsage, Tid, Topology,
-    VcpuView, VhostView,
+    BoostPlan, BoostSettings, Class, Cpu, CpuId, CpuSet, CpuWeight, Facts, GuestId, GuestPlan,
+    GuestSource, GuestView, IrqId, IrqPlan, NicFacts, NicPlan, NodeId, Pid, Plan, RunState,
+    Snapshot, ThreadUsage, Tid, Topology, VcpuView, VhostView,
 };
 
 /// How a guest is found.
@@ -409,10 +410,21 @@ impl World {
                 },
             }]
         };
+        let boost = (dice.roll(2) == 0).then(|| BoostPlan {
+            settings: BoostSettings::default(),
+            domains: vec![CpuSet::range(0, CPUS)],
+            guests: self
+                .guests
+                .iter()
+                .map(|guest| guest.id.clone())
+                .filter(|_| dice.roll(3) > 0)
+                .collect(),
+        });
         Plan {
             generation: self.generation,
             guests,
             nics,
+            boost,
             ..Plan::default()
         }
     }

@@ -8,6 +8,7 @@ use ostler_model::ForeignPolicy;
 use proptest::prelude::ProptestConfig;
 
 use super::kernel::{Kernel, Killed, State};
+use super::schedulers::Schedulers;
 use super::{Dice, Kind, World, facts};
 
 /// So many cases, unless PROPTEST_CASES asks for more.
@@ -38,7 +39,9 @@ pub fn config(journal: PathBuf, foreign: ForeignPolicy) -> ActConfig {
 
 pub fn actuator(kernel: &Kernel, journal: &Path, foreign: ForeignPolicy) -> Actuator {
     let config = config(journal.to_owned(), foreign);
-    Actuator::new(Box::new(kernel.clone()), &config, None).expect("an actuator")
+    Actuator::new(Box::new(kernel.clone()), &config, None)
+        .expect("an actuator")
+        .with_schedulers(Box::new(Schedulers::default()))
 }
 
 pub fn undo_all(kernel: &Kernel, journal: &Path) -> UndoReport {

@@ -60,6 +60,14 @@ fn faults_are_checked() {
             "kind = \"qmp-hangs\"",
             "s.toml:30: `qmp-hangs` is done to a best-effort guest, and there is none; add a [[guest]]",
         ),
+        (
+            "kind = \"kill\"\nprograms = [\"kernel\"]",
+            "s.toml:31: `programs` names test programs, one at least, for `kernel-tests`",
+        ),
+        (
+            "kind = \"kernel-tests\"\nprograms = []",
+            "s.toml:31: `programs` names test programs, one at least, for `kernel-tests`",
+        ),
     ];
     for (fault, refusal) in cases {
         let said = parse(fault).expect_err("this must be refused");

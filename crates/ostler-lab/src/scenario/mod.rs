@@ -272,6 +272,9 @@ pub struct Fault {
     pub times: u32,
     /// Requests per second that guests which answer any get meanwhile; 0 for none.
     pub rate: u32,
+    /// Of kernel tests, the programs to run, by the names that cargo knows them by; all unless given.
+    #[serde(default)]
+    pub programs: Option<Vec<String>>,
     /// The steward's configuration: the scenario's `[steward]` with this fault's own keys over it.
     pub steward: toml::Table,
 }

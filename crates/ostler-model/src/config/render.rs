@@ -6,9 +6,10 @@ use toml::Value;
 
 use super::Config;
 use super::read::{write_duration, write_size};
+use super::schema::{BOOSTS, CONFLICTS, DEGRADATIONS};
 use crate::{
-    ActMode, Class, ExitPolicy, ForeignPolicy, GuestMatch, GuestRule, PartitionIntent,
-    PartitionPolicy, QueueCount, SharedCores,
+    ActMode, BoostSettings, Class, ExitPolicy, ForeignPolicy, GuestMatch, GuestRule,
+    PartitionIntent, PartitionPolicy, QueueCount, SharedCores,
 };
 
 /// Writes a configuration as TOML, every key spelt out. What it writes reads as the same configuration.
@@ -50,6 +51,7 @@ pub fn render(config: &Config) -> String {
     out.text("reserved", &intent.cores.reserved.to_string());
 
     partition(&mut out, &intent.partition);
+    boost(&mut out, intent.boost);
     for rule in &intent.guests {
         guest(&mut out, rule);
     }
@@ -149,6 +151,25 @@ fn partition(out: &mut Lines, partition: &PartitionIntent) {
     }
 }
 
+fn boost(out: &mut Lines, settings: Option<BoostSettings>) {
+    out.section("[boost]");
+    out.text("mode", name(BOOSTS, settings.map(|settings| settings.io)));
+    let Some(settings) = settings else { return };
+    out.text("slice", &write_duration(settings.slice));
+    out.text("slice_max", &write_duration(settings.slice_max));
+    out.text("limit", &write_duration(settings.limit));
+    out.bare("threshold", settings.threshold);
+    out.bare("confidence_max", settings.confidence_max);
+    out.text("degradation", name(DEGRADATIONS, settings.degradation));
+    out.text("conflict", name(CONFLICTS, settings.conflict));
+}
+
+/// The word for a choice.
+fn name<T: Copy + PartialEq>(choices: &[(&'static str, T)], value: T) -> &'static str {
+    let named = choices.iter().find(|(_, choice)| *choice == value);
+    named.map_or("", |(name, _)| name)
+}
+
 fn guest(out: &mut Lines, rule: &GuestRule) {
     out.section("[[guest]]");
     match &rule.matches {
@@ -163,6 +184,9 @@ fn guest(out: &mut Lines, rule: &GuestRule) {
     out.text("class", class(rule.class));
     if let Some(slo) = rule.slo {
         out.text("slo", &write_duration(slo));
+    }
+    if !rule.boost {
+        out.bare("boost", false);
     }
 }
 

@@ -49,6 +49,16 @@ pub(super) fn read(root: &mut Section<'_, '_>, errors: &mut Errors<'_>) -> Vec<G
         let mut section = Section::new("[[guest]]", table, item.span());
         let matched = read_match(&mut section, errors);
         let rule = read_class(&mut section, errors);
+        let boost = section.get(errors, "boost", value::boolean);
+        if let (Some(boost), Some((Class::Unmanaged, _))) = (&boost, &rule) {
+            errors.at(
+                boost.span.clone(),
+                Problem::new(
+                    "nothing of an unmanaged guest is touched, so `boost` says nothing",
+                    "take `boost` out, or give the guest another class",
+                ),
+            );
+        }
         section.finish(errors);
         let Some(matched) = matched else { continue };
         if let Some(earlier) = rules
@@ -71,6 +81,7 @@ pub(super) fn read(root: &mut Section<'_, '_>, errors: &mut Errors<'_>) -> Vec<G
             matches: matched.value,
             class,
             slo,
+            boost: boost.is_none_or(|boost| boost.value),
         });
     }
     rules

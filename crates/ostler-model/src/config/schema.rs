@@ -10,9 +10,9 @@ use super::section::{Located, Section};
 use super::{Config, ConfigErrors, TEXT_BYTES_MAX};
 use super::{read, rules};
 use crate::{
-    ActIntent, ActMode, Bytes, Class, CoreIntent, CpuSet, ExitPolicy, Exploration, Facts,
-    ForeignPolicy, Intent, Nanos, PartitionIntent, PartitionPolicy, QueueCount, SharedCores,
-    Thresholds,
+    ActIntent, ActMode, BoostSettings, Bytes, Class, Conflict, CoreIntent, CpuSet, Degradation,
+    ExitPolicy, Exploration, Facts, ForeignPolicy, Intent, Nanos, PartitionIntent, PartitionPolicy,
+    QueueCount, SharedCores, Thresholds,
 };
 
 const MODES: &[(&str, ActMode)] = &[("observe", ActMode::Observe), ("act", ActMode::Act)];
@@ -57,6 +57,22 @@ const QUEUES: &[(&str, QueueCount)] = &[("one", QueueCount::One), ("max", QueueC
 
 const SHARED: &[(&str, SharedCores)] =
     &[("idle", SharedCores::Idle), ("equal", SharedCores::Equal)];
+
+/// What the boost layer is to do: nothing, equal turns, or turns by who does IO.
+pub(super) const BOOSTS: &[(&str, Option<bool>)] =
+    &[("off", None), ("fair", Some(false)), ("io", Some(true))];
+
+pub(super) const DEGRADATIONS: &[(&str, Degradation)] = &[
+    ("halve", Degradation::Halve),
+    ("decrement", Degradation::Decrement),
+    ("forget", Degradation::Forget),
+];
+
+pub(super) const CONFLICTS: &[(&str, Conflict)] = &[
+    ("confidence", Conflict::Confidence),
+    ("balance", Conflict::Balance),
+    ("neither", Conflict::Neither),
+];
 
 pub(super) fn parse(text: &str, file: &str, facts: Option<&Facts>) -> Result<Config, ConfigErrors> {
     let mut errors = Errors::new(file, text);
@@ -107,6 +123,7 @@ const SECTIONS: &[&str] = &[
     "steward",
     "cores",
     "partition",
+    "boost",
     "guest",
     "network",
     "discovery",
@@ -158,6 +175,7 @@ fn read_root(root: &mut Section<'_, '_>, errors: &mut Errors<'_>, facts: Option<
 
     let (cores, available) = read_cores(root, errors, facts);
     let partition = read_partition(root, errors, available);
+    let boost = read_boost(root, errors, &partition);
     let guests = rules::read(root, errors);
     let nics = read_network(root, errors, facts);
     let daemon = read_daemon(root, errors);
@@ -166,6 +184,7 @@ fn read_root(root: &mut Section<'_, '_>, errors: &mut Errors<'_>, facts: Option<
             period: value(period, default.period),
             cores,
             partition,
+            boost,
             guests,
             default_class: value(default_class, default.default_class),
             nics,
@@ -327,6 +346,86 @@ fn read_partition(
         leftovers: value(leftovers, default.leftovers),
         exploration: enabled.then_some(exploration),
     }
+}
+
+fn read_boost(
+    root: &mut Section<'_, '_>,
+    errors: &mut Errors<'_>,
+    partition: &PartitionIntent,
+) -> Option<BoostSettings> {
+    let usual = BoostSettings::default();
+    let mut section = root.section(errors, "boost", "[boost]");
+    let mode = section.get(errors, "mode", read::choice(BOOSTS));
+    let span = |least: u64, most: u64, example| {
+        read::duration(
+            Nanos::from_micros(least)..=Nanos::from_micros(most),
+            example,
+        )
+    };
+    let slice = section.get(errors, "slice", span(100, 100_000, "3ms"));
+    let slice_max = section.get(errors, "slice_max", span(100, 1_000_000, "12ms"));
+    let limit = section.get(errors, "limit", span(0, 3_600_000_000, "50ms"));
+    let count = read::count(1..=1_000_000, "4");
+    let threshold = section.get(errors, "threshold", &count);
+    let confidence_max = section.get(errors, "confidence_max", &count);
+    let settings = BoostSettings {
+        io: mode.as_ref().is_some_and(|mode| mode.value == Some(true)),
+        slice: slice.as_ref().map_or(usual.slice, |slice| slice.value),
+        slice_max: slice_max
+            .as_ref()
+            .map_or(usual.slice_max, |most| most.value),
+        limit: value(limit, usual.limit),
+        threshold: threshold
+            .as_ref()
+            .map_or(usual.threshold, |least| least.value),
+        confidence_max: confidence_max
+            .as_ref()
+            .map_or(usual.confidence_max, |most| most.value),
+        degradation: value(
+            section.get(errors, "degradation", read::choice(DEGRADATIONS)),
+            usual.degradation,
+        ),
+        conflict: value(
+            section.get(errors, "conflict", read::choice(CONFLICTS)),
+            usual.conflict,
+        ),
+    };
+    section.finish(errors);
+    // Reported at whichever of the two was written.
+    if settings.slice_max < settings.slice
+        && let Some(at) = slice_max.or(slice)
+    {
+        errors.at(
+            at.span,
+            Problem::new(
+                "`slice_max`, the longest stretch of a vCPU that does IO, is shorter than `slice`, a turn of any",
+                "raise `slice_max`, or lower `slice`",
+            ),
+        );
+    }
+    if settings.confidence_max < settings.threshold
+        && let Some(at) = confidence_max.or(threshold)
+    {
+        errors.at(
+            at.span,
+            Problem::new(
+                "`confidence_max` is below `threshold`, so no vCPU would ever do IO",
+                "raise `confidence_max`, or lower `threshold`",
+            ),
+        );
+    }
+    let mode = mode?;
+    mode.value?;
+    if partition.policy.weighs() && partition.best_effort != SharedCores::Equal {
+        errors.at(
+            mode.span,
+            Problem::new(
+                "this scheduler of vCPUs knows no weights, and [partition] has best-effort guests yield by theirs",
+                "set best_effort = \"equal\" in [partition], or mode = \"off\" here",
+            ),
+        );
+    }
+    Some(settings)
 }
 
 fn read_policy(

@@ -5,6 +5,7 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::*;
+use crate::testing::boost_settings;
 use crate::{
     ActIntent, ActMode, Bytes, Class, CoreIntent, Cpu, CpuId, CpuSet, ExitPolicy, Exploration,
     ForeignPolicy, GuestMatch, GuestRule, Nanos, NicFacts, NodeId, PartitionIntent,
@@ -99,11 +100,13 @@ fn rules() -> impl Strategy<Value = Vec<GuestRule>> {
         Just((Class::BestEffort, None)),
         Just((Class::Unmanaged, None)),
     ];
-    let rule = (matches, class).prop_map(|(matches, (class, slo))| GuestRule {
-        matches,
-        class,
-        slo,
-    });
+    let rule =
+        (matches, class, any::<bool>()).prop_map(|(matches, (class, slo), boost)| GuestRule {
+            matches,
+            class,
+            slo,
+            boost: boost || class == Class::Unmanaged,
+        });
     vec(rule, 0..6).prop_map(|rules| {
         let mut distinct: Vec<GuestRule> = Vec::new();
         for rule in rules {
@@ -142,11 +145,16 @@ fn intent() -> impl Strategy<Value = crate::Intent> {
         default_class,
         nics,
         act,
+        option::of(boost_settings()),
     )
         .prop_map(
-            |(period, cores, partition, guests, default_class, nics, act)| crate::Intent {
+            |(period, cores, partition, guests, default_class, nics, act, boost)| crate::Intent {
                 period,
                 cores,
+                // That scheduler knows no weights.
+                boost: boost.filter(|_| {
+                    !partition.policy.weighs() || partition.best_effort == SharedCores::Equal
+                }),
                 partition,
                 guests,
                 default_class,
@@ -332,6 +340,22 @@ fn each_mistake_is_refused_at_its_place() {
             2,
             27,
             "libvirt's own monitor",
+        ),
+        ("[boost]\nmode = \"io\"", 2, 8, "knows no weights"),
+        ("[boost]\nslice = \"20ms\"", 2, 9, "shorter than `slice`"),
+        (
+            "[boost]\nthreshold = 100",
+            2,
+            13,
+            "no vCPU would ever do IO",
+        ),
+        ("[boost]\nslice = \"0ms\"", 2, 9, "outside 100us to 100ms"),
+        ("[boost]\nconflict = \"me\"", 2, 12, "not known"),
+        (
+            "[[guest]]\nname = \"x\"\nclass = \"unmanaged\"\nboost = false",
+            4,
+            9,
+            "`boost` says nothing",
         ),
         ("[stewart]\nmode = \"act\"", 1, 2, "`stewart` is not known"),
         ("steward = 1", 1, 11, "must be a table"),
@@ -542,6 +566,7 @@ fn the_example_is_the_defaults() {
             matches: GuestMatch::Name("web-*".into()),
             class: Class::LatencyCritical,
             slo: Some(Nanos::from_millis(1)),
+            boost: true,
         },
         GuestRule {
             matches: GuestMatch::Metadata {
@@ -550,6 +575,7 @@ fn the_example_is_the_defaults() {
             },
             class: Class::BestEffort,
             slo: None,
+            boost: true,
         },
     ];
     assert_eq!(example, expected);
@@ -564,7 +590,15 @@ fn the_example_names_every_key() {
         .filter_map(|line| line.trim_start_matches("# ").split_once(" = "))
         .map(|(key, _)| key)
         .collect();
-    for key in rendered.lines().filter_map(|line| line.split_once(" = ")) {
+    let boosted = render(&Config {
+        intent: crate::Intent {
+            boost: Some(crate::BoostSettings::default()),
+            ..crate::Intent::default()
+        },
+        ..Config::default()
+    });
+    let lines = rendered.lines().chain(boosted.lines());
+    for key in lines.filter_map(|line| line.split_once(" = ")) {
         assert!(
             spoken.contains(&key.0),
             "the example is silent on {}",

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ostler_model::{AgentHealth, CpuId, CpuSet, CpuWeight, GuestId, RunState};
+use ostler_model::{AgentHealth, CpuId, CpuSet, CpuWeight, GuestBoost, GuestId, RunState};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, MetricEncoder,
@@ -149,6 +149,7 @@ impl Collector for Source {
         plan(&mut families, &view)?;
         guests(&mut families, &view)?;
         guest_threads(&mut families, &view)?;
+        boost(&mut families, &view)?;
         host(&mut families, &view)
     }
 }
@@ -418,6 +419,62 @@ fn guest_threads(out: &mut Families<'_>, view: &View) -> fmt::Result {
         last.snapshot.guests.iter().filter_map(|guest| {
             let healthy = guest.agent.as_ref()?.health == AgentHealth::Healthy;
             Some(([("guest", tame(guest.id.as_str()))], u32::from(healthy)))
+        }),
+    )
+}
+
+/// Counts begin anew when the scheduler of vCPUs is loaded again, as counters may.
+fn boost(out: &mut Families<'_>, view: &View) -> fmt::Result {
+    let boost = view.outcome.as_ref().and_then(|o| o.boost.as_ref());
+    out.gauge(
+        "vcpu_scheduler_loaded",
+        "1 while vCPUs have the steward's scheduler, 0 when they have the kernel's.",
+        None,
+        u32::from(boost.is_some()),
+    )?;
+    let Some(boost) = boost else { return Ok(()) };
+    let of = |guest: &GuestBoost| ("guest", tame(guest.guest.as_str()));
+    out.gauges(
+        "guest_boost_balance",
+        "Run time that the boost has brought the guest beyond its share; below zero where others had it.",
+        Some(&Unit::Seconds),
+        boost
+            .guests
+            .iter()
+            .map(|guest| ([of(guest)], guest.balance_ns as f64 / 1e9)),
+    )?;
+    out.gauges(
+        "guest_io_vcpus",
+        "vCPUs of the guest that do IO.",
+        None,
+        boost
+            .guests
+            .iter()
+            .map(|guest| ([of(guest)], guest.io_vcpus)),
+    )?;
+    out.counters(
+        "guest_boost_time",
+        "Run time by what it was: run, waited for a core, borrowed from others and paid back, lent to others and returned.",
+        Some(&Unit::Seconds),
+        boost.guests.iter().flat_map(|guest| {
+            [
+                ("ran", guest.ran),
+                ("waited", guest.waited),
+                ("borrowed", guest.borrowed),
+                ("paid", guest.paid),
+                ("lent", guest.lent),
+                ("returned", guest.returned),
+            ]
+            .map(|(what, time)| ([of(guest), ("what", what.to_owned())], time.as_secs_f64()))
+        }),
+    )?;
+    out.counters(
+        "guest_boosts",
+        "Events of the guest by what came of them: a vCPU was put before others, or no core could be had at once.",
+        None,
+        boost.guests.iter().flat_map(|guest| {
+            [("boosted", guest.boosts), ("refused", guest.refused)]
+                .map(|(what, count)| ([of(guest), ("what", what.to_owned())], count))
         }),
     )
 }

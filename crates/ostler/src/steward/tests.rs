@@ -486,6 +486,7 @@ fn what_the_loop_records_replays_with_the_real_policies() {
         matches: GuestMatch::Name(name.into()),
         class,
         slo,
+        boost: true,
     };
     let mut intent = intent(ActMode::Act, ExitPolicy::Keep);
     intent.guests = vec![

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use ostler_model::{Accesses, AgentHealth, RunState};
+use ostler_model::{Accesses, AgentHealth, BoostOutcome, Nanos, RunState};
 
 use super::SocketArg;
 use crate::api::client;
@@ -72,11 +72,62 @@ pub fn render(status: &Status, paint: Paint) -> String {
         out.push('\n');
         out.push_str(&guests(&status.guests, paint));
     }
+    if let Some(boosted) = status.outcome.as_ref().and_then(|o| o.boost.as_ref()) {
+        out.push('\n');
+        out.push_str(&boost(boosted, paint));
+    }
     if !status.pmu.is_empty() {
         out.push('\n');
         out.push_str(&machine(status, paint));
     }
     out.push_str(&troubles(status, paint));
+    out
+}
+
+/// What the scheduler of vCPUs has done.
+fn boost(boost: &BoostOutcome, paint: Paint) -> String {
+    let mut table = Table::new(&[
+        "VCPUS OF",
+        "DO IO",
+        "RAN",
+        "WAITED",
+        "BALANCE",
+        "BORROWED",
+        "PAID",
+        "BOOSTS",
+        "REFUSED",
+        "DELAY P50",
+        "P99",
+    ]);
+    for guest in &boost.guests {
+        let delay = |share: f64| {
+            let bound = guest.delay(share);
+            bound.map_or_else(|| "-".to_owned(), |most| format!("< {}", span(most)))
+        };
+        let balance = Nanos(guest.balance_ns.unsigned_abs());
+        let sign = if guest.balance_ns < 0 { "-" } else { "" };
+        table.row(vec![
+            tame(guest.guest.as_str()),
+            format!("{} of {}", guest.io_vcpus, guest.vcpus),
+            span(guest.ran),
+            span(guest.waited),
+            format!("{sign}{}", span(balance)),
+            span(guest.borrowed),
+            span(guest.paid),
+            guest.boosts.to_string(),
+            guest.refused.to_string(),
+            delay(0.5),
+            delay(0.99),
+        ]);
+    }
+    let mut out = table.render(paint);
+    for what in &boost.deaf_to {
+        let _ = writeln!(
+            out,
+            "{} the vCPU scheduler isn't told of {what}",
+            paint.bad("!")
+        );
+    }
     out
 }
 

@@ -16,6 +16,9 @@ use crate::share::TESTS;
 /// Names the NIC whose table acting's tests may set and put back.
 const RSS_NIC: &str = "OSTLER_TEST_RSS_NIC";
 
+/// Tells acting's tests that this host is one to try a scheduler on.
+const SCHEDULER: &str = "OSTLER_TEST_SCHEDULER";
+
 /// One test program's share of the time.
 const PROGRAM_WITHIN: Duration = Duration::from_mins(3);
 
@@ -24,10 +27,19 @@ pub fn run(ground: &mut Ground<'_>, verdict: &mut Verdict) -> anyhow::Result<()>
     let folder = Path::new(INPUT).join(TESTS);
     let mut names = entries(&folder);
     names.sort();
+    let wanted = ground.fault.programs.as_deref();
+    let missing = wanted.into_iter().flatten().find(|program| {
+        let is = |name: &String| is_program(name, program);
+        !names.iter().any(is)
+    });
     anyhow::ensure!(
-        !names.is_empty(),
-        "no test programs came with the run; build them with `ostler lab run` in a checkout, or put them into {TESTS} below --bin-dir"
+        !names.is_empty() && missing.is_none(),
+        "{} didn't come with the run; build test programs with `ostler lab run` in a checkout, or put them into {TESTS} below --bin-dir",
+        missing.map_or("test programs", String::as_str)
     );
+    if let Some(wanted) = wanted {
+        names.retain(|name| wanted.iter().any(|program| is_program(name, program)));
+    }
     let mut failed = Vec::new();
     for name in names {
         let log = ground.out.join(format!("{name}.log"));
@@ -40,6 +52,12 @@ pub fn run(ground: &mut Ground<'_>, verdict: &mut Verdict) -> anyhow::Result<()>
     Ok(())
 }
 
+/// Whether a file is this program: cargo puts a dash and a hash behind the name.
+fn is_program(file: &str, program: &str) -> bool {
+    let rest = file.strip_prefix(program);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
 fn program(path: &Path, pnic: &str, log_path: &Path) -> anyhow::Result<String> {
     let log = std::fs::File::create(log_path)
         .with_context(|| format!("could not create {}", log_path.display()))?;
@@ -47,6 +65,7 @@ fn program(path: &Path, pnic: &str, log_path: &Path) -> anyhow::Result<String> {
         .args(["--test-threads=1", "--show-output"])
         .env("RUST_BACKTRACE", "1")
         .env(RSS_NIC, pnic)
+        .env(SCHEDULER, "1")
         .current_dir("/tmp")
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
@@ -120,6 +139,14 @@ impl std::fmt::Display for Count {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_is_told_by_what_is_before_its_hash() {
+        assert!(is_program("boost-8932f819cfdfaffb", "boost"));
+        assert!(is_program("boost", "boost"));
+        assert!(!is_program("boosting-8932f819cfdfaffb", "boost"));
+        assert!(!is_program("kernel-8932f819cfdfaffb", "boost"));
+    }
 
     #[test]
     fn a_test_program_is_counted() {

@@ -122,5 +122,6 @@ pub(super) struct RawFault {
     pub(super) times: Spanned<u32>,
     #[serde(default = "none")]
     pub(super) rate: Spanned<u32>,
+    pub(super) programs: Option<Spanned<Vec<String>>>,
     pub(super) steward: Option<toml::Table>,
 }

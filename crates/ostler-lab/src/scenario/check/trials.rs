@@ -122,12 +122,23 @@ impl Checker<'_> {
                     format!("add a [[guest]] with class = \"{class}\""),
                 );
             }
+            if let Some(programs) = &fault.programs
+                && (kind != FaultKind::KernelTests || programs.get_ref().is_empty())
+            {
+                return self.refuse(
+                    programs,
+                    "`programs` names test programs, one at least, for `kernel-tests`".to_owned(),
+                    "write their names, such as [\"kernel\"], or leave it out for all of them",
+                );
+            }
+            let programs = fault.programs.as_ref();
             let mut steward = raw.steward.clone().unwrap_or_default();
             merge(&mut steward, &fault.steward.clone().unwrap_or_default());
             faults.push(Fault {
                 kind,
                 times,
                 rate,
+                programs: programs.map(|names| names.get_ref().clone()),
                 steward,
             });
         }

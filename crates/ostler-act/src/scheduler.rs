@@ -1,0 +1,393 @@
+//! Which vCPU now: the scheduler of `bpf/boost`, loaded and fed.
+//!
+//! It schedules the threads that have its policy ([`SCHED_EXT`]), as guests' that it was told of ([`VcpuScheduler::own`]); all
+//! others stay with the kernel's own scheduler. It lives as long as the [`Scheduler`], and is gone with the process that
+//! holds it, however that ends: the kernel then schedules the same threads itself, without a pause. So it does when it finds
+//! that one of them hasn't run for five seconds.
+
+use std::path::{Path, PathBuf};
+
+use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, ProgramInput};
+use ostler_boost::{
+    CORES_MAX, Core, DOMAIN_CORES_MAX, Delays, Domain, End, Guest, NOBODY, Settings, Thread,
+};
+use ostler_bpf::{BpfError, forget_warning, map, program, quiet_libbpf, require_btf};
+use ostler_model::{CpuSet, Pid, Tid};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::boost::{VcpuScheduler, VcpuSchedulers};
+
+/// The oldest kernel that can have it.
+const KERNEL_MIN: &str = "6.12";
+/// The scheduling policy of `sched_ext` (`<linux/sched.h>`).
+pub(crate) const SCHED_EXT: i32 = 7;
+/// The same, but for threads that such a one starts: QEMU's vCPUs start none, and if they do, those aren't vCPUs.
+pub const SCHED_EXT_ONCE: i32 = SCHED_EXT | libc::SCHED_RESET_ON_FORK;
+
+/// What tells of events: a program, what of, and where in the kernel it is attached.
+const HOOKS: [(&str, &str, Hook); 4] = [
+    ("boost_on_interrupt", "interrupts", Hook::Entry),
+    (
+        "boost_on_mmio",
+        "accesses to devices' memory",
+        Hook::Tracepoint("kvm_mmio"),
+    ),
+    (
+        "boost_on_fast_mmio",
+        "doorbells",
+        Hook::Tracepoint("kvm_fast_mmio"),
+    ),
+    (
+        "boost_on_pio",
+        "accesses to ports",
+        Hook::Tracepoint("kvm_pio"),
+    ),
+];
+
+#[derive(Clone, Copy)]
+enum Hook {
+    /// Where its own section says.
+    Entry,
+    Tracepoint(&'static str),
+}
+
+/// Why there is no such scheduler here.
+#[derive(Debug, thiserror::Error)]
+pub enum BoostError {
+    /// The kernel was built without it.
+    #[error(
+        "this kernel has no sched_ext ({path} is not there), so vCPUs are scheduled as it does by itself; boot Linux {KERNEL_MIN} or later, built with CONFIG_SCHED_CLASS_EXT"
+    )]
+    NoSchedExt {
+        /// What was looked for.
+        path: std::path::PathBuf,
+    },
+    /// Someone else's runs.
+    #[error(
+        "another sched_ext scheduler runs on this host ({name}), and there is room for one; end it first, or leave vCPUs to it"
+    )]
+    Taken {
+        /// Its name.
+        name: String,
+    },
+    /// A group of cores that can't be.
+    #[error(
+        "can't have {what}: a domain has up to {DOMAIN_CORES_MAX} cores, below {CORES_MAX}, each in one domain alone"
+    )]
+    Domain {
+        /// What.
+        what: String,
+    },
+    /// The kernel doesn't take it.
+    #[error(transparent)]
+    Bpf(#[from] BpfError),
+    /// It was loaded, and something can't be told to it or read from it.
+    #[error("can't {what} the vCPU scheduler: {source}")]
+    Map {
+        /// What was tried.
+        what: &'static str,
+        /// Why not.
+        source: libbpf_rs::Error,
+    },
+}
+
+/// Schedulers for this host.
+#[derive(Clone, Debug)]
+pub struct LinuxSchedulers {
+    /// `/sys`.
+    pub sys: PathBuf,
+}
+
+impl VcpuSchedulers for LinuxSchedulers {
+    fn load(
+        &self,
+        settings: Settings,
+        domains: &[CpuSet],
+    ) -> Result<Box<dyn VcpuScheduler + Send>, BoostError> {
+        let possible = self.sys.join("devices/system/cpu/possible");
+        let text = std::fs::read_to_string(possible).unwrap_or_default();
+        let cpus = text.parse::<CpuSet>().unwrap_or_default();
+        let highest = cpus.iter().last().ok_or_else(|| BoostError::Domain {
+            what: "a host that doesn't tell its possible CPUs".into(),
+        })?;
+        Ok(Box::new(Scheduler::load(
+            &self.sys,
+            settings,
+            domains,
+            highest.0.saturating_add(1),
+        )?))
+    }
+}
+
+/// The loaded scheduler. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Scheduler {
+    object: Object,
+    _ops: Link,
+    hooks: Vec<Link>,
+    deaf_to: Vec<String>,
+}
+
+impl Scheduler {
+    /// Loads it and hands it all threads that have its policy. Cores in no domain are each one of their own.
+    ///
+    /// Where KVM isn't loaded, or hides a function, it runs without those hooks: see [`VcpuScheduler::deaf_to`].
+    ///
+    /// # Errors
+    ///
+    /// Why there can't be one here, and what to do.
+    pub fn load(
+        sys: &Path,
+        settings: Settings,
+        domains: &[CpuSet],
+        possible: u32,
+    ) -> Result<Scheduler, BoostError> {
+        quiet_libbpf();
+        available(sys)?;
+        require_btf(sys)?;
+        let domains = whole(domains, possible)?;
+        let settings = Settings {
+            domains: u32::try_from(domains.len()).unwrap_or(CORES_MAX),
+            ..settings
+        };
+        let step = |what: &str, error: &libbpf_rs::Error| BpfError::step(what, error, KERNEL_MIN);
+        let (mut object, without) = match load(&settings, true) {
+            Ok(object) => (object, None),
+            // A kernel function is looked up when the object is loaded: without KVM's type information nothing would be.
+            Err(why) => (
+                load(&settings, false).map_err(|e| step("load the vCPU scheduler", &e))?,
+                Some(why.to_string()),
+            ),
+        };
+        forget_warning();
+        for (number, cores) in (0..).zip(&domains) {
+            place(&mut object, number, cores)?;
+        }
+        let ops = map(&mut object, "boost_ops")
+            .attach_struct_ops()
+            .map_err(|e| step("start the vCPU scheduler", &e))?;
+        let (mut hooks, mut deaf_to) = (Vec::new(), Vec::new());
+        for (name, what, hook) in HOOKS {
+            let program = program(&object, name);
+            let link = match (hook, &without) {
+                (Hook::Entry, Some(why)) => Err(why.clone()),
+                (Hook::Entry, None) => program.attach().map_err(|e| e.to_string()),
+                (Hook::Tracepoint(point), _) => program
+                    .attach_raw_tracepoint(point)
+                    .map_err(|e| format!("{point}: {e}")),
+            };
+            match link {
+                Ok(link) => hooks.push(link),
+                Err(why) => deaf_to.push(format!("{what} ({why})")),
+            }
+        }
+        forget_warning();
+        Ok(Scheduler {
+            object,
+            _ops: ops,
+            hooks,
+            deaf_to,
+        })
+    }
+
+    /// How many hooks there are.
+    pub fn hooks(&self) -> usize {
+        self.hooks.len()
+    }
+
+    /// Tells of an event for a thread, as an interrupt would.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel said.
+    pub fn event(&self, thread: Tid) -> Result<(), BoostError> {
+        let mut args = u64::from(thread.0).to_ne_bytes();
+        let input = ProgramInput {
+            context_in: Some(&mut args),
+            ..ProgramInput::default()
+        };
+        program(&self.object, "boost_on_event")
+            .test_run(input)
+            .map(|_| ())
+            .map_err(|source| BoostError::Map {
+                what: "tell an event to",
+                source,
+            })
+    }
+
+    fn map(&self, name: &str) -> libbpf_rs::Map<'_> {
+        named(&self.object, name)
+    }
+
+    fn look<T: FromBytes>(&self, name: &str, key: u32) -> Result<Option<T>, BoostError> {
+        let read = |source| BoostError::Map {
+            what: "read from",
+            source,
+        };
+        let found = self.map(name).lookup(&key.to_ne_bytes(), MapFlags::ANY);
+        let bytes = found.map_err(read)?;
+        Ok(bytes.and_then(|bytes| T::read_from_prefix(&bytes).ok().map(|(value, _)| value)))
+    }
+}
+
+impl VcpuScheduler for Scheduler {
+    fn own(&self, process: Pid, guest: u32) -> Result<(), BoostError> {
+        let owners = self.map("owners");
+        let key = process.0.to_ne_bytes();
+        let done = if guest == NOBODY {
+            match owners.delete(&key) {
+                Err(e) if e.kind() == libbpf_rs::ErrorKind::NotFound => Ok(()),
+                done => done,
+            }
+        } else {
+            let number = guest.to_ne_bytes();
+            // Somebody else may have had the number.
+            let put =
+                |name: &str, value: &[u8]| self.map(name).update(&number, value, MapFlags::ANY);
+            put("guests", Guest::default().as_bytes())
+                .and_then(|()| put("delays", Delays::default().as_bytes()))
+                .and_then(|()| owners.update(&key, &number, MapFlags::ANY))
+        };
+        done.map_err(|source| BoostError::Map {
+            what: "tell a guest to",
+            source,
+        })
+    }
+
+    fn thread(&self, thread: Tid) -> Result<Option<Thread>, BoostError> {
+        self.look("threads", thread.0)
+    }
+
+    fn guest(&self, guest: u32) -> Result<Option<Guest>, BoostError> {
+        self.look("guests", guest)
+    }
+
+    fn delays(&self, guest: u32) -> Result<Option<Delays>, BoostError> {
+        self.look("delays", guest)
+    }
+
+    fn end(&self) -> Result<Option<String>, BoostError> {
+        let end: Option<End> = self.look(".data.end", 0)?;
+        Ok(end.filter(|end| end.kind != 0).map(|end| {
+            let text = end.text.split(|byte| *byte == 0).next().unwrap_or(&[]);
+            String::from_utf8_lossy(text).into_owned()
+        }))
+    }
+
+    fn deaf_to(&self) -> Vec<String> {
+        self.deaf_to.clone()
+    }
+}
+
+/// libbpf puts a part of the object's name before those of its own maps.
+fn named<'a>(object: &'a Object, name: &str) -> libbpf_rs::Map<'a> {
+    object
+        .maps()
+        .find(|map| map.name().to_string_lossy().ends_with(name))
+        .unwrap_or_else(|| unreachable!("{name} is in the object that build.rs compiled"))
+}
+
+/// Whether there can be such a scheduler.
+fn available(sys: &Path) -> Result<(), BoostError> {
+    let folder = sys.join("kernel/sched_ext");
+    if !folder.is_dir() {
+        return Err(BoostError::NoSchedExt { path: folder });
+    }
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+    if read("state").trim() == "disabled" {
+        return Ok(());
+    }
+    let name = read("root/ops");
+    let name = match name.trim() {
+        "" => "it doesn't say its name",
+        name => name,
+    };
+    Err(BoostError::Taken {
+        name: name.to_owned(),
+    })
+}
+
+fn load(settings: &Settings, hooks: bool) -> Result<Object, libbpf_rs::Error> {
+    let mut open = ObjectBuilder::default().open_memory(ostler_bpf::BOOST)?;
+    tell(&mut open, settings);
+    if !hooks {
+        for mut program in open.progs_mut() {
+            let looked_up = |(name, _, hook): &(&str, &str, Hook)| {
+                matches!(hook, Hook::Entry) && program.name() == *name
+            };
+            if HOOKS.iter().any(looked_up) {
+                program.set_autoload(false);
+            }
+        }
+    }
+    open.load()
+}
+
+fn tell(open: &mut OpenObject, settings: &Settings) {
+    for mut map in open.maps_mut() {
+        if map.name().to_string_lossy().ends_with(".data.settings")
+            && let Some(value) = map.initial_value_mut()
+        {
+            value[..size_of::<Settings>()].copy_from_slice(settings.as_bytes());
+        }
+    }
+}
+
+/// All cores in domains.
+fn whole(domains: &[CpuSet], possible: u32) -> Result<Vec<Vec<u32>>, BoostError> {
+    let wrong = |what: String| BoostError::Domain { what };
+    if possible > CORES_MAX {
+        return Err(wrong(format!("{possible} cores")));
+    }
+    let mut all: Vec<Vec<u32>> = Vec::new();
+    let mut placed = vec![false; possible as usize];
+    for domain in domains {
+        let cores: Vec<u32> = domain.iter().map(|cpu| cpu.0).collect();
+        if cores.is_empty() || cores.len() > DOMAIN_CORES_MAX {
+            return Err(wrong(format!("a domain of {} cores", cores.len())));
+        }
+        for &core in &cores {
+            let place = placed.get_mut(core as usize);
+            match place {
+                Some(place) if !*place => *place = true,
+                Some(_) => return Err(wrong(format!("core {core} twice"))),
+                None => return Err(wrong(format!("core {core} of {possible}"))),
+            }
+        }
+        all.push(cores);
+    }
+    let alone = (0..possible).filter(|core| !placed[*core as usize]);
+    all.extend(alone.map(|core| vec![core]));
+    Ok(all)
+}
+
+fn place(object: &mut Object, number: u32, cores: &[u32]) -> Result<(), BoostError> {
+    let mut domain = Domain::default();
+    for (place, &core) in domain.core.iter_mut().zip(cores) {
+        *place = core;
+        domain.cores += 1;
+    }
+    put(object, "domains", number, &domain)?;
+    for &core in cores {
+        let seat = Core {
+            domain: number,
+            ..Core::default()
+        };
+        put(object, "cores", core, &seat)?;
+    }
+    Ok(())
+}
+
+fn put<T: IntoBytes + Immutable>(
+    object: &mut Object,
+    name: &str,
+    key: u32,
+    value: &T,
+) -> Result<(), BoostError> {
+    named(object, name)
+        .update(&key.to_ne_bytes(), value.as_bytes(), MapFlags::ANY)
+        .map_err(|source| BoostError::Map {
+            what: "tell cores to",
+            source,
+        })
+}

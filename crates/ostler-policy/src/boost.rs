@@ -1,0 +1,78 @@
+//! Which guests' vCPUs are scheduled by who does IO, and which cores share a queue of them.
+//!
+//! The choice of who runs now is the kernel's, thousands of times a second (`bpf/boost`); what is decided here is what it chooses from.
+//!
+//! - **Guests**: all in the steward's care but those that a rule excepts. What has the kernel's own scheduler goes before what has ours, so a
+//!   guest that is left out goes before all that aren't, on each core that it shares with them. That is for who leaves it out to know.
+//! - **Domains**: the cores of a last-level cache share a queue, so that a vCPU that goes from one to another finds its data. A cache with more cores than a
+//!   queue is to serve is cut into equal parts, siblings of a core together.
+
+use ostler_model::{Alternative, BoostPlan, CpuSet, Facts, GuestPlan, Layer, Reason};
+
+use crate::Seen;
+
+/// The capability without which there is no such scheduler.
+const CAPABILITY: &str = "vcpu-scheduler";
+
+/// Whose vCPUs are to be scheduled, where that is wanted and can be had.
+pub fn decide(
+    seen: &Seen<'_>,
+    planned: &[GuestPlan],
+    reasons: &mut Vec<Reason>,
+) -> Option<BoostPlan> {
+    let settings = seen.intent.boost?;
+    let capabilities = &seen.facts.capabilities;
+    let lacking = capabilities
+        .iter()
+        .find(|capability| capability.name == CAPABILITY)
+        .and_then(|capability| capability.missing.as_ref());
+    if let Some(why) = lacking {
+        reasons.push(Reason::TurnedDown {
+            layer: Layer::Boost,
+            alternative: Alternative {
+                what: "vCPUs scheduled by who does IO".into(),
+                why: why.clone().into(),
+            },
+        });
+        return None;
+    }
+    let guests = seen
+        .roster
+        .members()
+        .iter()
+        .filter(|member| seen.intent.boosts(member.view))
+        // On a host without cores to hand out nobody is given anything.
+        .filter(|member| {
+            let id = |plan: &GuestPlan| plan.guest.cmp(&member.view.id);
+            planned.binary_search_by(id).is_ok()
+        })
+        .map(|member| member.view.id.clone())
+        .collect();
+    Some(BoostPlan {
+        settings,
+        domains: domains(seen.facts),
+        guests,
+    })
+}
+
+/// The online cores by what they share, in order of their first.
+fn domains(facts: &Facts) -> Vec<CpuSet> {
+    let mut cpus: Vec<_> = facts.topology.cpus.iter().collect();
+    cpus.sort_by_key(|cpu| (cpu.cache_group, cpu.core, cpu.id));
+    let mut domains = Vec::new();
+    for cache in cpus.chunk_by(|a, b| a.cache_group == b.cache_group) {
+        let most = BoostPlan::DOMAIN_CORES_MAX as usize;
+        let each = cache.len().div_ceil(cache.len().div_ceil(most));
+        let mut domain = CpuSet::EMPTY;
+        for core in cache.chunk_by(|a, b| a.core == b.core) {
+            let siblings: CpuSet = core.iter().map(|cpu| cpu.id).collect();
+            let sum = domain.len() + siblings.len();
+            if !domain.is_empty() && (domain.len() as usize >= each || sum as usize > most) {
+                domains.push(std::mem::take(&mut domain));
+            }
+            domain.unite(&siblings);
+        }
+        domains.push(domain);
+    }
+    domains
+}
