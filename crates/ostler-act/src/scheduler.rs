@@ -391,3 +391,47 @@ fn put<T: IntoBytes + Immutable>(
             source,
         })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(cpus: &str) -> CpuSet {
+        cpus.parse().expect("a list")
+    }
+
+    #[test]
+    fn cores_in_no_domain_are_each_one_of_their_own() {
+        let domains = whole(&[set("1-2")], 4).expect("they can be");
+        assert_eq!(domains, [vec![1, 2], vec![0], vec![3]]);
+    }
+
+    #[test]
+    fn domains_that_cannot_be_are_refused() {
+        let refused = |domains: &[CpuSet], possible, what: &str| {
+            let error = whole(domains, possible).expect_err("they can't be");
+            assert!(error.to_string().contains(what), "{error}");
+        };
+        refused(&[set("0-1"), set("1-2")], 4, "can't have core 1 twice");
+        refused(&[set("0-4")], 4, "can't have core 4 of 4");
+        refused(&[set("0-16")], 32, "a domain of 17 cores");
+        refused(&[CpuSet::EMPTY], 4, "a domain of 0 cores");
+        refused(&[], CORES_MAX + 1, "can't have 1025 cores");
+    }
+
+    #[test]
+    fn a_kernel_without_it_and_another_scheduler_are_told() {
+        let sys = tempfile::tempdir().expect("a folder");
+        let told = |sys: &Path| available(sys).map_err(|error| error.to_string());
+        let error = told(sys.path()).expect_err("there is no such folder");
+        assert!(error.contains("CONFIG_SCHED_CLASS_EXT"), "{error}");
+        let folder = sys.path().join("kernel/sched_ext");
+        std::fs::create_dir_all(folder.join("root")).expect("a folder");
+        std::fs::write(folder.join("state"), "disabled\n").expect("a file");
+        assert_eq!(told(sys.path()), Ok(()));
+        std::fs::write(folder.join("state"), "enabled\n").expect("a file");
+        std::fs::write(folder.join("root/ops"), "simple\n").expect("a file");
+        let error = told(sys.path()).expect_err("there is one");
+        assert!(error.contains("(simple)"), "{error}");
+    }
+}

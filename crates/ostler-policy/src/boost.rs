@@ -76,3 +76,52 @@ fn domains(facts: &Facts) -> Vec<CpuSet> {
     }
     domains
 }
+
+#[cfg(test)]
+mod tests {
+    use ostler_model::{Cpu, CpuId, NodeId, Topology};
+
+    use super::*;
+
+    /// A host of one socket by its cores' caches, each core with so many threads, numbered as Linux does.
+    fn host(caches: &[u32], threads: u32) -> Facts {
+        let cores: u32 = caches.iter().sum();
+        let firsts = caches.iter().scan(0, |first, cores| {
+            let cache = *first;
+            *first += cores;
+            Some((cache..*first).map(move |core| (core, cache)))
+        });
+        let placed: Vec<(u32, u32)> = firsts.flatten().collect();
+        let cpus = (0..threads).flat_map(|thread| {
+            placed.iter().map(move |&(core, cache)| Cpu {
+                id: CpuId(thread * cores + core),
+                node: NodeId(0),
+                core: CpuId(core),
+                cache_group: CpuId(cache),
+            })
+        });
+        let mut cpus: Vec<Cpu> = cpus.collect();
+        cpus.sort_by_key(|cpu| cpu.id);
+        Facts {
+            topology: Topology { cpus },
+            ..Facts::default()
+        }
+    }
+
+    fn told(facts: &Facts) -> Vec<String> {
+        domains(facts).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_cores_of_a_cache_share_a_queue() {
+        assert_eq!(told(&host(&[4, 2], 1)), ["0-3", "4-5"]);
+        assert_eq!(told(&host(&[2, 2], 2)), ["0-1,4-5", "2-3,6-7"]);
+    }
+
+    #[test]
+    fn a_large_cache_is_cut_into_equal_parts_and_siblings_stay_together() {
+        assert_eq!(told(&host(&[24], 1)), ["0-11", "12-23"]);
+        assert_eq!(told(&host(&[12], 2)), ["0-5,12-17", "6-11,18-23"]);
+        assert_eq!(told(&host(&[3], 8)).len(), 2, "16 and 8");
+    }
+}
