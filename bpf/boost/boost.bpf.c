@@ -22,11 +22,6 @@
  * they have now. Who runs next is decided in dispatch() alone, except that a vCPU that wakes for an
  * event is put on the core that it takes at once.
  *
- * A vCPU whose core the kernel's own scheduler takes, for a vhost worker say, goes back to the
- * queue (cpu_release()), or whoever that worker's interrupt is for would wait behind it. It is the
- * next to run there all the same, unless somebody has an event: or each worker that wakes would end
- * a turn.
- *
  * One lock guards all virtual times and balances. It is taken where a vCPU leaves a core or pays,
  * some hundred times a second and core, and held for some tens of instructions.
  *
@@ -35,6 +30,7 @@
 #include "ostler_sched.h"
 #include <bpf/bpf_tracing.h>
 #include "boost_maps.h"
+#include "guest.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -44,14 +40,6 @@ char LICENSE[] SEC("license") = "GPL";
 #define SEARCH_MAX 1024
 /* Other domains that a core without work looks into. */
 #define STEAL_MAX 64
-
-/* What the local APIC's registers hold, and which messages are interrupts (<asm/apicdef.h>). */
-#define APIC_LVTT 0x320
-#define APIC_DM_FIXED 0
-#define APIC_DM_LOWEST 0x100
-/* The vectors that Linux keeps to itself (<asm/irq_vectors.h>). */
-#define SYSTEM_VECTORS 0xec
-#define RESCHEDULE_VECTOR 0xfd
 
 /* In sections of their own, each of which user space sees as a map with one value. */
 struct boost_settings settings SEC(".data.settings") = {};
@@ -368,7 +356,7 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 	bool wakes = enq_flags & SCX(scx_enq_flags, SCX_ENQ_WAKEUP);
 	struct boost_core *core = core_of(cpu);
 	struct boost_domain *domain;
-	u64 vtime = 0, least, turn, left;
+	u64 vtime = 0, least;
 	s32 taken;
 
 	if (core)
@@ -417,14 +405,7 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 			return;
 		}
 	}
-	/* What is left of a turn is left to one that was interrupted in it. */
-	turn = config.slice_ns;
-	left = p->scx.slice;
-	/* Or the compiler loads either by one instruction, which the verifier doesn't take. */
-	barrier_var(left);
-	if (left && !wakes)
-		turn = left;
-	scx_insert_vtime(p, number, turn, vtime, enq_flags);
+	scx_insert_vtime(p, number, config.slice_ns, vtime, enq_flags);
 	taken = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 	if (taken >= 0)
 		scx_bpf_kick_cpu(taken, SCX(scx_kick_flags, SCX_KICK_IDLE));
@@ -518,6 +499,7 @@ __noinline int keeps(struct boost_thread *runs, u32 number, u32 cpu, u64 ran)
 	if (!look(number, cpu, &head)) {
 		settle(runs, NULL, ran);
 		runs->charged_at += ran;
+		runs->runs_since = bpf_ktime_get_ns();
 		advance(number, runs);
 		return 1;
 	}
@@ -529,6 +511,7 @@ __noinline int keeps(struct boost_thread *runs, u32 number, u32 cpu, u64 ran)
 		return 1;
 	settle(runs, first, ran);
 	runs->charged_at += ran;
+	runs->runs_since = bpf_ktime_get_ns();
 	runs->boosted = 0;
 	if (!first || runs->vcpu.vtime > first->vcpu.vtime)
 		return 0;
@@ -539,28 +522,13 @@ __noinline int keeps(struct boost_thread *runs, u32 number, u32 cpu, u64 ran)
 	return 1;
 }
 
-/* Has one that was interrupted go on, unless somebody has an event: whether anybody has the core.
- */
-__noinline int resume(u32 number, u32 cpu, u32 tid)
-{
-	struct boost_domain *domain = domain_of(number);
-	struct head head = {};
-
-	if (!domain || !look(number, cpu, &head))
-		return 0;
-	if (head.urgent && head.urgent != tid &&
-	    goes_before(thread_of(head.urgent), thread_of(tid), domain->now))
-		tid = head.urgent;
-	return take(number, tid, &head);
-}
-
 SEC("struct_ops/boost_dispatch")
 void BPF_PROG(boost_dispatch, s32 cpu, struct task_struct *prev)
 {
 	bool queued = prev && (prev->scx.flags & SCX(scx_ent_flags, SCX_TASK_QUEUED));
 	struct boost_thread *runs = queued ? thread_of(prev->pid) : NULL;
 	struct boost_core *core = core_of(cpu);
-	u32 number, next, interrupted;
+	u32 number, next;
 	struct head head = {};
 
 	if (!core)
@@ -568,16 +536,12 @@ void BPF_PROG(boost_dispatch, s32 cpu, struct task_struct *prev)
 	number = core->domain;
 	next = core->next;
 	core->next = 0;
-	interrupted = core->interrupted;
-	core->interrupted = 0;
 	if (next && take(number, next, &head)) {
 		if (runs)
 			runs->boosted = 0;
 		return;
 	}
 	if (!queued) {
-		if (interrupted && resume(number, cpu, interrupted))
-			return;
 		if (!serve(number, cpu))
 			steal(number, cpu);
 		return;
@@ -596,10 +560,8 @@ void BPF_PROG(boost_running, struct task_struct *p)
 	struct boost_core *core = core_of(cpu);
 	u64 now = bpf_ktime_get_ns();
 
-	if (core) {
+	if (core)
 		core->runs = p->pid;
-		core->interrupted = 0;
-	}
 	if (!thread)
 		return;
 	if (thread->state == BOOST_WAITS && now > thread->waits_since)
@@ -638,31 +600,28 @@ void BPF_PROG(boost_stopping, struct task_struct *p, bool runnable)
 	core->runs = 0;
 	if (!thread)
 		return;
-	/* In the midst of its turn: the kernel's own scheduler takes the core. */
-	if (runnable && p->scx.slice)
-		core->interrupted = p->pid;
 	ran = uncharged(p, thread);
 	waits = look(core->domain, cpu, &head) ? thread_of(head.first) : NULL;
 	settle(thread, waits, ran);
 	thread->charged_at += ran;
 	if (!runnable)
 		thread->boosted = 0;
+	/* It needn't come to enqueue() before it runs again. */
+	thread->waits_since = bpf_ktime_get_ns();
 	thread->state = runnable ? BOOST_WAITS : BOOST_ASLEEP;
-}
-
-SEC("struct_ops/boost_cpu_release")
-void BPF_PROG(boost_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
-{
-	scx_reenqueue();
 }
 
 SEC("struct_ops/boost_tick")
 void BPF_PROG(boost_tick_op, struct task_struct *p)
 {
 	struct boost_thread *thread = thread_of(p->pid);
+	u64 task;
 
-	if (thread)
-		boost_tick(&config, &thread->vcpu, 0);
+	if (!thread)
+		return;
+	task = guest_task(thread);
+	thread->tasks_seen += task != 0;
+	boost_tick(&config, &thread->vcpu, task);
 }
 
 SEC("struct_ops/boost_set_cpumask")
@@ -737,7 +696,6 @@ struct sched_ext_ops boost_ops = {
     .tick = (void *)boost_tick_op,
     .running = (void *)boost_running,
     .stopping = (void *)boost_stopping,
-    .cpu_release = (void *)boost_cpu_release,
     .set_cpumask = (void *)boost_set_cpumask,
     .enable = (void *)boost_enable,
     .disable = (void *)boost_disable,
@@ -748,101 +706,4 @@ struct sched_ext_ops boost_ops = {
     .name = "ostler",
 };
 
-/*
- * An event for a vCPU. One that runs keeps its core for it; one that sleeps is about to be woken,
- * and enqueue() does the rest; one that waits takes a core now.
- */
-static __always_inline void event(u32 tid)
-{
-	struct boost_thread *thread = thread_of(tid);
-	struct task_struct *p;
-	struct boost_core *core;
-	int taken;
-
-	if (!thread)
-		return;
-	boost_point(&thread->vcpu, 0);
-	if (thread->state == BOOST_RUNS) {
-		thread->boosted = thread->guest != 0;
-		return;
-	}
-	if (!thread->event_at)
-		thread->event_at = bpf_ktime_get_ns();
-	if (thread->state != BOOST_WAITS || thread->boosted || !thread->guest)
-		return;
-	p = bpf_task_from_pid(tid);
-	if (!p)
-		return;
-	taken = victim(p, thread, true);
-	bpf_task_release(p);
-	core = taken < 0 ? NULL : core_of(taken);
-	if (!core) {
-		thread->refused++;
-		return;
-	}
-	thread->boosted = 1;
-	thread->boosts++;
-	core->next = tid;
-	scx_bpf_kick_cpu(taken, SCX(scx_kick_flags, SCX_KICK_PREEMPT));
-}
-
-/*
- * An interrupt comes to a vCPU's local APIC, in the context of whoever sends it. The guest's own
- * timer isn't IO, whatever vector its system gives it. Nor is what a vCPU sends itself, nor a
- * system vector of Linux other than that for rescheduling.
- */
-SEC("fentry/__apic_accept_irq")
-int BPF_PROG(boost_on_interrupt, struct kvm_lapic *apic, int delivery_mode, int vector)
-{
-	u32 timer = 0, tid;
-	char *registers;
-
-	if (delivery_mode != APIC_DM_FIXED && delivery_mode != APIC_DM_LOWEST)
-		return 0;
-	if (vector >= SYSTEM_VECTORS && vector != RESCHEDULE_VECTOR)
-		return 0;
-	registers = BPF_CORE_READ(apic, regs);
-	bpf_probe_read_kernel(&timer, sizeof(timer), registers + APIC_LVTT);
-	if ((timer & 0xff) == vector)
-		return 0;
-	tid = BPF_CORE_READ(apic, vcpu, pid, numbers[0].nr);
-	if (tid != (u32)bpf_get_current_pid_tgid())
-		event(tid);
-	return 0;
-}
-
-/* A vCPU touches a device: its own thread does, so it runs. */
-static __always_inline int on_device(void)
-{
-	event((u32)bpf_get_current_pid_tgid());
-	return 0;
-}
-
-SEC("raw_tp/kvm_mmio")
-int boost_on_mmio(void *ctx)
-{
-	return on_device();
-}
-
-SEC("raw_tp/kvm_fast_mmio")
-int boost_on_fast_mmio(void *ctx)
-{
-	return on_device();
-}
-
-SEC("raw_tp/kvm_pio")
-int boost_on_pio(void *ctx)
-{
-	return on_device();
-}
-
-/*
- * An event told by user space, for devices outside the kernel, and for tests: attached nowhere, and
- * run by BPF_PROG_TEST_RUN. It isn't of type syscall, since that may sleep, and victim() may not.
- */
-SEC("raw_tp")
-int boost_on_event(__u64 *ctx)
-{
-	event(ctx[0]);
-	return 0;
-}
+#include "hooks.h"

@@ -53,7 +53,7 @@ struct boost_thread {
 	/* enum boost_state, and where it waits or runs. */
 	u32 state;
 	u32 cpu;
-	/* When it came to wait, and to its core. */
+	/* When it came to wait, and to its core, or was last charged there. */
 	u64 waits_since;
 	u64 runs_since;
 	/* Its run time of all, when it was last charged. */
@@ -70,9 +70,13 @@ struct boost_thread {
 	u64 waited_ns;
 	u64 boosts;
 	u64 refused;
+	/* The kernel's struct kvm_vcpu, once an interrupt told it; 0 before. */
+	u64 kvm_vcpu;
+	/* Ticks at which it was known which task the guest runs. */
+	u64 tasks_seen;
 };
 
-_Static_assert(sizeof(struct boost_thread) == 128, "struct boost_thread is shared");
+_Static_assert(sizeof(struct boost_thread) == 144, "struct boost_thread is shared");
 
 /* What became of a guest's events: bin n counts those that took [2^n, 2^(n+1)) us. */
 struct boost_delays {
@@ -99,8 +103,7 @@ struct boost_core {
 	/* The vCPU thread that runs, and one that is to run next; 0: none. */
 	u32 runs;
 	u32 next;
-	/* The one whose turn here the kernel's own scheduler has interrupted; 0: none. */
-	u32 interrupted;
+	u32 spare;
 };
 
 _Static_assert(sizeof(struct boost_core) == 16, "struct boost_core is shared");

@@ -123,8 +123,17 @@ struct kvm_vmcb_info {
 	unsigned long pa;
 };
 
+struct vmcb_save_area {
+	__u64 cr3;
+};
+
+struct vmcb {
+	struct vmcb_save_area save;
+};
+
 struct vcpu_svm {
 	struct kvm_vcpu vcpu;
+	struct vmcb *vmcb;
 	struct kvm_vmcb_info *current_vmcb;
 };
 

@@ -54,7 +54,6 @@ struct bpf_spin_lock {
 
 struct scx_init_task_args;
 struct scx_exit_task_args;
-struct scx_cpu_release_args;
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -104,7 +103,6 @@ struct sched_ext_ops {
 	void (*tick)(struct task_struct *p);
 	void (*running)(struct task_struct *p);
 	void (*stopping)(struct task_struct *p, bool runnable);
-	void (*cpu_release)(__s32 cpu, struct scx_cpu_release_args *args);
 	void (*quiescent)(struct task_struct *p, __u64 deq_flags);
 	void (*set_cpumask)(struct task_struct *p, const struct cpumask *cpumask);
 	void (*enable)(struct task_struct *p);
@@ -193,18 +191,6 @@ static __always_inline bool scx_move(struct bpf_iter_scx_dsq *it, struct task_st
 	if (bpf_ksym_exists(scx_bpf_dsq_move___v1))
 		return scx_bpf_dsq_move___v1(it, p, dsq, flags);
 	return scx_bpf_dispatch_from_dsq___old(it, p, dsq, flags);
-}
-
-/* Hand all tasks of this core, which another scheduling class takes, to enqueue() again. */
-extern __u32 scx_bpf_reenqueue_local___v1(void) __weak __ksym;
-extern void scx_bpf_reenqueue_local___v2___compat(void) __weak __ksym;
-
-static __always_inline void scx_reenqueue(void)
-{
-	if (bpf_ksym_exists(scx_bpf_reenqueue_local___v1))
-		scx_bpf_reenqueue_local___v1();
-	else if (bpf_ksym_exists(scx_bpf_reenqueue_local___v2___compat))
-		scx_bpf_reenqueue_local___v2___compat();
 }
 
 /* How long a task may yet run. */

@@ -328,6 +328,7 @@ impl Member {
             returned: Nanos(of.returned_ns),
             boosts: 0,
             refused: 0,
+            tasks_seen: 0,
             delays: delays.unwrap_or_default().to_vec(),
         };
         for thread in &self.threads {
@@ -340,6 +341,7 @@ impl Member {
             told.waited = told.waited.saturating_add(Nanos(thread.waited_ns));
             told.boosts = told.boosts.saturating_add(thread.boosts);
             told.refused = told.refused.saturating_add(thread.refused);
+            told.tasks_seen = told.tasks_seen.saturating_add(thread.tasks_seen);
         }
         told
     }

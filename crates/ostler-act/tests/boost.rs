@@ -30,7 +30,7 @@ const WITHIN: Duration = Duration::from_mins(1);
 /// What a slice can be late by: a tick at 100 Hz.
 const TICK_NS: u64 = 10_000_000;
 
-/// A guest's process. A thread for each line: `spin` computes, `nap` does so for a millisecond in ten.
+/// A guest's process. A thread for each line: `spin` computes, `nap` does so for a millisecond in ten, `twitch` for a moment, again and again.
 #[test]
 #[ignore = "it is started by the tests, as a process of its own"]
 fn a_guest() {
@@ -40,12 +40,16 @@ fn a_guest() {
         thread::spawn(move || {
             let tid = rustix::thread::gettid().as_raw_nonzero().get();
             tell.send(tid).expect("the main thread waits");
+            let (busy, idle) = match kind.as_str() {
+                "twitch" => (200, 600),
+                _ => (1000, 9000),
+            };
             loop {
                 let start = Instant::now();
-                while kind == "spin" || start.elapsed() < Duration::from_millis(1) {
+                while kind == "spin" || start.elapsed() < Duration::from_micros(busy) {
                     std::hint::spin_loop();
                 }
-                thread::sleep(Duration::from_millis(9));
+                thread::sleep(Duration::from_micros(idle));
             }
         });
         println!("\nthread {}", told.recv().expect("its number"));
@@ -141,12 +145,12 @@ fn release(thread: Tid) {
 /// Whoever runs the tests says whether this host is one to try a scheduler on.
 const INVITED: &str = "OSTLER_TEST_SCHEDULER";
 
-fn load(test: &str, config: Config) -> Option<Scheduler> {
+fn load(test: &str, config: Config, domains: &[CpuSet]) -> Option<Scheduler> {
     if std::env::var_os(INVITED).is_none() {
         println!("SKIP {test}: it gives this host another scheduler; set {INVITED}=1 if it may");
         return None;
     }
-    match Scheduler::load(Path::new("/sys"), settings(config), &[], possible()) {
+    match Scheduler::load(Path::new("/sys"), settings(config), domains, possible()) {
         Ok(scheduler) => Some(scheduler),
         Err(e @ BoostError::NoSchedExt { .. }) => {
             println!("SKIP {test}: {e}");
@@ -159,11 +163,15 @@ fn load(test: &str, config: Config) -> Option<Scheduler> {
 impl Stage {
     /// Guests numbered from one on, by what their threads do.
     fn set(test: &str, config: Config, guests: &[&[&str]]) -> Option<Stage> {
-        let scheduler = load(test, config)?;
+        Stage::on(&[core()].into_iter().collect(), test, config, guests)
+    }
+
+    /// The same on some cores, which share a queue.
+    fn on(on: &CpuSet, test: &str, config: Config, guests: &[&[&str]]) -> Option<Stage> {
+        let scheduler = load(test, config, &[*on])?;
         let host = LinuxHost::detect();
-        let on: CpuSet = [core()].into_iter().collect();
-        // The test is the kernel's own scheduler's, which goes before: not on that core.
-        let others: CpuSet = cpus().iter().filter(|cpu| *cpu != core()).collect();
+        // The test is the kernel's own scheduler's, which goes before: not on those cores.
+        let others = cpus().difference(on);
         if !others.is_empty() {
             host.set_affinity(me(), &others).expect("it is ours");
         }
@@ -171,7 +179,7 @@ impl Stage {
         for (number, guest) in (1..).zip(&guests) {
             scheduler.own(guest.pid(), number).expect("room for it");
             for &thread in &guest.threads {
-                host.set_affinity(thread, &on).expect("it is ours");
+                host.set_affinity(thread, on).expect("it is ours");
                 admit(thread);
             }
         }
@@ -218,9 +226,61 @@ fn guests_that_compute_have_equal_shares() {
     };
     stage.run_for(2_000_000_000, || {});
     let ran = stage.ran();
+    assert_equal(&ran, 1);
+}
+
+/// The last two cores, where there are three and more.
+fn two_cores(test: &str) -> Option<CpuSet> {
+    let cpus = cpus();
+    if cpus.len() < 3 {
+        println!("SKIP {test}: it wants two cores and one besides");
+        return None;
+    }
+    Some(cpus.iter().skip(cpus.len() as usize - 2).collect())
+}
+
+fn assert_equal(ran: &[u64], cores: u64) {
     let (least, most) = (ran.iter().min().unwrap(), ran.iter().max().unwrap());
-    let turns = 2 * (Config::default().slice_ns + TICK_NS);
+    let turns = 2 * cores * (Config::default().slice_ns + TICK_NS);
     assert!(most - least <= turns, "{ran:?}: {turns} apart at most");
+}
+
+#[test]
+fn guests_share_all_cores_of_a_queue_equally() {
+    let _turn = turn();
+    let test = "guests_share_all_cores_of_a_queue_equally";
+    let guests: [&[&str]; 3] = [&["spin"], &["spin"], &["spin"]];
+    let Some(cores) = two_cores(test) else { return };
+    let Some(stage) = Stage::on(&cores, test, Config::default(), &guests) else {
+        return;
+    };
+    stage.run_for(3_000_000_000, || {});
+    assert_equal(&stage.ran(), 2);
+}
+
+/// As vhost workers do, and much else that a host has to do.
+#[test]
+fn the_kernels_own_work_on_a_core_costs_all_guests_alike() {
+    let _turn = turn();
+    let test = "the_kernels_own_work_on_a_core_costs_all_guests_alike";
+    let guests: [&[&str]; 3] = [&["spin"], &["spin", "nap"], &["spin"]];
+    let Some(cores) = two_cores(test) else { return };
+    let Some(stage) = Stage::on(&cores, test, Config::default(), &guests) else {
+        return;
+    };
+    // One that nobody let in.
+    let workers = Guest::start(&["nap", "twitch", "twitch"]);
+    let host = LinuxHost::detect();
+    let each = cores.iter().cycle();
+    for (&worker, core) in workers.threads.iter().zip(each) {
+        let set = host.set_affinity(worker, &CpuSet::single(core));
+        set.expect("it is ours");
+    }
+    stage.run_for(4_000_000_000, || {});
+    let ran = stage.ran();
+    assert_equal(&[ran[0], ran[2]], 2);
+    let spins = stage.thread(stage.guests[1].threads[0]).ran_ns;
+    assert_equal(&[ran[0], spins], 2);
 }
 
 #[test]
@@ -363,7 +423,7 @@ fn threads_run_on_when_it_ends_and_it_can_come_again() {
         assert!(start.elapsed() < WITHIN, "they stand still");
         thread::sleep(Duration::from_millis(5));
     }
-    let again = load(name, Config::default()).expect("as before");
+    let again = load(name, Config::default(), &[]).expect("as before");
     for thread in &threads {
         assert!(
             again.thread(*thread).expect("a map").is_some(),

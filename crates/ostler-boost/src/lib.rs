@@ -304,7 +304,7 @@ pub struct Thread {
     pub cpu: u32,
     /// When it came to wait, ns of `CLOCK_MONOTONIC`.
     pub waits_since: u64,
-    /// When it came to its core, likewise.
+    /// When it came to its core, or was last charged there, likewise.
     pub runs_since: u64,
     /// Its run time of all when it was last charged, ns.
     pub charged_at: u64,
@@ -322,6 +322,10 @@ pub struct Thread {
     pub boosts: u64,
     /// Events for which it wasn't.
     pub refused: u64,
+    /// The kernel's `struct kvm_vcpu`, once an interrupt told it; 0 before.
+    pub kvm_vcpu: u64,
+    /// Ticks at which it was known which task the guest runs.
+    pub tasks_seen: u64,
 }
 
 /// From an event to its vCPU running: bin n counts those that took `[2^n, 2^(n+1))` us, the last all that took longer.
@@ -351,14 +355,14 @@ pub struct Core {
     pub runs: u32,
     /// Likewise.
     pub next: u32,
-    /// The one whose turn here the kernel's own scheduler has interrupted.
-    pub interrupted: u32,
+    /// Nothing.
+    pub spare: u32,
 }
 
 const _: () = {
     assert!(size_of::<Settings>() == 64);
     assert!(size_of::<End>() == 128);
-    assert!(size_of::<Thread>() == 128);
+    assert!(size_of::<Thread>() == 144);
     assert!(size_of::<Delays>() == 192);
     assert!(size_of::<Domain>() == 80);
     assert!(size_of::<Core>() == 16);

@@ -58,6 +58,8 @@ pub struct GuestBoost {
     pub boosts: u64,
     /// Events for which no core could be had at once.
     pub refused: u64,
+    /// Ticks of the clock, on its vCPUs, at which it was known which task the guest runs.
+    pub tasks_seen: u64,
     /// From an event to its vCPU running: entry `n` counts those that took 2^n us and more, but less than 2^(n+1); the last, all longer ones.
     pub delays: Vec<u64>,
 }
@@ -131,6 +133,7 @@ mod tests {
             returned: Nanos::ZERO,
             boosts: 0,
             refused: 0,
+            tasks_seen: 0,
             delays,
         };
         let some = boost(vec![50, 49, 0, 1]);
