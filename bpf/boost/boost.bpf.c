@@ -604,8 +604,7 @@ void BPF_PROG(boost_stopping, struct task_struct *p, bool runnable)
 	waits = look(core->domain, cpu, &head) ? thread_of(head.first) : NULL;
 	settle(thread, waits, ran);
 	thread->charged_at += ran;
-	if (!runnable)
-		thread->boosted = 0;
+	thread->boosted = 0;
 	/* It needn't come to enqueue() before it runs again. */
 	thread->waits_since = bpf_ktime_get_ns();
 	thread->state = runnable ? BOOST_WAITS : BOOST_ASLEEP;

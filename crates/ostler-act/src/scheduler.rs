@@ -124,7 +124,7 @@ impl VcpuSchedulers for LinuxSchedulers {
 pub struct Scheduler {
     object: Object,
     _ops: Link,
-    hooks: Vec<Link>,
+    _hooks: Vec<Link>,
     deaf_to: Vec<String>,
 }
 
@@ -185,14 +185,9 @@ impl Scheduler {
         Ok(Scheduler {
             object,
             _ops: ops,
-            hooks,
+            _hooks: hooks,
             deaf_to,
         })
-    }
-
-    /// How many hooks there are.
-    pub fn hooks(&self) -> usize {
-        self.hooks.len()
     }
 
     /// Tells of an event for a thread, as an interrupt would.
