@@ -47,6 +47,9 @@ struct boost_settings settings SEC(".data.settings") = {};
 
 struct boost_end end SEC(".data.end") = {};
 
+/* For whom user space tells an event. */
+u32 told SEC(".data.told") = 0;
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, BOOST_THREADS_MAX);
@@ -271,6 +274,42 @@ __noinline int pay(struct boost_thread *first, struct boost_thread *second)
 }
 
 /*
+ * How readily a thread takes a core from the one that runs there, 0: not at all. A function of its
+ * own, so that the verifier goes through it apart from the loop over cores: what it learns of
+ * branches here would be carried around that, which 6.18's can't ("verifier bug: backtracking").
+ */
+__noinline u64 rate(struct task_struct *p __arg_trusted, struct boost_thread *thread, u32 cpu,
+		    u64 least, bool event)
+{
+	struct boost_guest *guest, *theirs;
+	struct boost_thread *runs;
+	struct boost_core *core;
+	u32 boosted;
+	u64 vtime;
+
+	if (!p || !thread)
+		return 0;
+	core = core_of(cpu);
+	if (!core || !core->runs || core->next || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		return 0;
+	runs = thread_of(core->runs);
+	theirs = runs ? guest_of(runs) : NULL;
+	guest = guest_of(thread);
+	if (!theirs || !guest)
+		return 0;
+	boosted = runs->boosted || boost_does_io(&config, &runs->vcpu);
+	vtime = runs->vcpu.vtime + (bpf_ktime_get_ns() - runs->runs_since);
+	if (event ? !boost_preempts(&config, &thread->vcpu, guest, least, &runs->vcpu, theirs,
+				    boosted)
+		  : boosted || thread->vcpu.vtime + settings.wake_granularity_ns >= vtime)
+		return 0;
+	/* Any that isn't boosted is further on than all that are. */
+	if (!boosted)
+		vtime |= 1ULL << 63;
+	return vtime + 1;
+}
+
+/*
  * The core that a thread takes from another, or -1: one whose vCPU isn't boosted goes before one
  * whose is, and of those the one whose vCPU has had most. `event` tells why: for an event, as
  * boost.h allows, or by its own right, because it has had so much less.
@@ -278,48 +317,28 @@ __noinline int pay(struct boost_thread *first, struct boost_thread *second)
 __noinline int victim(struct task_struct *p __arg_trusted, struct boost_thread *thread, bool event)
 {
 	struct boost_domain *domain;
-	struct boost_guest *guest;
-	u64 least, best_vtime = 0;
+	u64 least, best_rate = 0;
 	int best = -1, i;
 
 	if (!p || !thread)
 		return -1;
 	domain = domain_of(thread->domain);
-	guest = guest_of(thread);
-	if (!domain || !guest)
+	if (!domain)
 		return -1;
 	least = meets(thread->domain, thread->cpu, p->pid);
 	if (least == ~0ULL)
 		least = domain->now;
 	bpf_for(i, 0, BOOST_DOMAIN_CORES_MAX)
 	{
-		struct boost_thread *runs;
-		struct boost_guest *theirs;
-		struct boost_core *core;
-		u32 boosted, cpu;
-		u64 vtime;
+		u64 rated;
+		u32 cpu;
 
 		if (i >= domain->cores)
 			break;
 		cpu = domain->core[i];
-		core = core_of(cpu);
-		if (!core || !core->runs || core->next || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
-			continue;
-		runs = thread_of(core->runs);
-		theirs = runs ? guest_of(runs) : NULL;
-		if (!theirs)
-			continue;
-		boosted = runs->boosted || boost_does_io(&config, &runs->vcpu);
-		vtime = runs->vcpu.vtime + (bpf_ktime_get_ns() - runs->runs_since);
-		if (event ? !boost_preempts(&config, &thread->vcpu, guest, least, &runs->vcpu,
-					    theirs, boosted)
-			  : boosted || thread->vcpu.vtime + settings.wake_granularity_ns >= vtime)
-			continue;
-		/* Any that isn't boosted is further on than all that are. */
-		if (!boosted)
-			vtime |= 1ULL << 63;
-		if (vtime >= best_vtime) {
-			best_vtime = vtime;
+		rated = rate(p, thread, cpu, least, event);
+		if (rated > best_rate) {
+			best_rate = rated;
 			best = cpu;
 		}
 	}

@@ -6,6 +6,7 @@
 //! that one of them hasn't run for five seconds.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, ProgramInput};
 use ostler_boost::{
@@ -24,32 +25,13 @@ pub(crate) const SCHED_EXT: i32 = 7;
 /// The same, but for threads that such a one starts: QEMU's vCPUs start none, and if they do, those aren't vCPUs.
 pub const SCHED_EXT_ONCE: i32 = SCHED_EXT | libc::SCHED_RESET_ON_FORK;
 
-/// What tells of events: a program, what of, and where in the kernel it is attached.
-const HOOKS: [(&str, &str, Hook); 4] = [
-    ("boost_on_interrupt", "interrupts", Hook::Entry),
-    (
-        "boost_on_mmio",
-        "accesses to devices' memory",
-        Hook::Tracepoint("kvm_mmio"),
-    ),
-    (
-        "boost_on_fast_mmio",
-        "doorbells",
-        Hook::Tracepoint("kvm_fast_mmio"),
-    ),
-    (
-        "boost_on_pio",
-        "accesses to ports",
-        Hook::Tracepoint("kvm_pio"),
-    ),
+/// What tells of events: a program, and what of. Where in KVM each is attached, its section says.
+const HOOKS: [(&str, &str); 4] = [
+    ("boost_on_interrupt", "interrupts"),
+    ("boost_on_mmio", "accesses to devices' memory"),
+    ("boost_on_fast_mmio", "doorbells"),
+    ("boost_on_pio", "accesses to ports"),
 ];
-
-#[derive(Clone, Copy)]
-enum Hook {
-    /// Where its own section says.
-    Entry,
-    Tracepoint(&'static str),
-}
 
 /// Why there is no such scheduler here.
 #[derive(Debug, thiserror::Error)]
@@ -122,6 +104,8 @@ impl VcpuSchedulers for LinuxSchedulers {
 /// The loaded scheduler. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Scheduler {
+    /// There is one place to say for whom an event is.
+    telling: Mutex<()>,
     object: Object,
     _ops: Link,
     _hooks: Vec<Link>,
@@ -153,7 +137,7 @@ impl Scheduler {
         let step = |what: &str, error: &libbpf_rs::Error| BpfError::step(what, error, KERNEL_MIN);
         let (mut object, without) = match load(&settings, true) {
             Ok(object) => (object, None),
-            // A kernel function is looked up when the object is loaded: without KVM's type information nothing would be.
+            // What a hook is attached to is looked up when the object is loaded: without KVM's type information nothing would be.
             Err(why) => (
                 load(&settings, false).map_err(|e| step("load the vCPU scheduler", &e))?,
                 Some(why.to_string()),
@@ -167,22 +151,23 @@ impl Scheduler {
             .attach_struct_ops()
             .map_err(|e| step("start the vCPU scheduler", &e))?;
         let (mut hooks, mut deaf_to) = (Vec::new(), Vec::new());
-        for (name, what, hook) in HOOKS {
-            let program = program(&object, name);
-            let link = match (hook, &without) {
-                (Hook::Entry, Some(why)) => Err(why.clone()),
-                (Hook::Entry, None) => program.attach().map_err(|e| e.to_string()),
-                (Hook::Tracepoint(point), _) => program
-                    .attach_raw_tracepoint(point)
-                    .map_err(|e| format!("{point}: {e}")),
+        for (name, what) in HOOKS {
+            let link = match &without {
+                Some(why) => Err(why.clone()),
+                None => program(&object, name).attach().map_err(|e| e.to_string()),
             };
             match link {
                 Ok(link) => hooks.push(link),
                 Err(why) => deaf_to.push(format!("{what} ({why})")),
             }
         }
+        let event = program(&object, "boost_on_event")
+            .attach()
+            .map_err(|e| step("let events be told to the vCPU scheduler", &e))?;
+        hooks.push(event);
         forget_warning();
         Ok(Scheduler {
+            telling: Mutex::new(()),
             object,
             _ops: ops,
             _hooks: hooks,
@@ -196,18 +181,19 @@ impl Scheduler {
     ///
     /// What the kernel said.
     pub fn event(&self, thread: Tid) -> Result<(), BoostError> {
-        let mut args = u64::from(thread.0).to_ne_bytes();
-        let input = ProgramInput {
-            context_in: Some(&mut args),
-            ..ProgramInput::default()
+        let tell = |source| BoostError::Map {
+            what: "tell an event to",
+            source,
         };
+        let _one = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
+        let tid = thread.0.to_ne_bytes();
+        self.map(".data.told")
+            .update(&0_u32.to_ne_bytes(), &tid, MapFlags::ANY)
+            .map_err(tell)?;
         program(&self.object, "boost_on_event")
-            .test_run(input)
+            .test_run(ProgramInput::default())
             .map(|_| ())
-            .map_err(|source| BoostError::Map {
-                what: "tell an event to",
-                source,
-            })
+            .map_err(tell)
     }
 
     fn map(&self, name: &str) -> libbpf_rs::Map<'_> {
@@ -307,10 +293,7 @@ fn load(settings: &Settings, hooks: bool) -> Result<Object, libbpf_rs::Error> {
     tell(&mut open, settings);
     if !hooks {
         for mut program in open.progs_mut() {
-            let looked_up = |(name, _, hook): &(&str, &str, Hook)| {
-                matches!(hook, Hook::Entry) && program.name() == *name
-            };
-            if HOOKS.iter().any(looked_up) {
+            if HOOKS.iter().any(|(name, _)| program.name() == *name) {
                 program.set_autoload(false);
             }
         }
