@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use crate::binaries::Binaries;
 use crate::error::LabError;
 use crate::gather::Summary;
-use crate::image::{Image, LabDir};
+use crate::image::{Image, LabDir, Series};
 use crate::machine::Time;
 use crate::program::Program;
 use crate::progress::Progress;
@@ -59,6 +59,9 @@ pub struct World {
     /// The steward's binary; this program unless told.
     #[arg(long)]
     ostler: Option<PathBuf>,
+    /// Boot host and guests with the newest kernel of this series, such as 6.18, instead of the image's own.
+    #[arg(long, value_name = "SERIES")]
+    kernel: Option<Series>,
     /// Whose time the emulated host lives in: its own, in which figures are the same however busy the real machine is, or the wall's,
     /// which takes half as long to get through.
     #[arg(long, value_enum, default_value_t = Clock::Machine)]
@@ -215,7 +218,10 @@ fn prepare(
     if binaries.tests.is_empty() && program.scenario.faults.iter().any(wants_tests) {
         binaries.build_tests(progress)?;
     }
-    let image = Image::ensure(lab, progress)?;
+    let mut image = Image::ensure(lab, progress)?;
+    if let Some(series) = world.kernel {
+        image = image.with_kernel(series, progress)?;
+    }
     Ok((image, binaries, program))
 }
 

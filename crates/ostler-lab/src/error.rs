@@ -74,15 +74,15 @@ pub enum LabError {
     },
     /// The archive has no kernel that will do.
     #[error(
-        "{suite} at {mirror} offers no kernel of at least {wanted}: {found}; \
-         use a mirror that carries the full suite"
+        "{suites} at {mirror} offers no kernel {wanted}, whole: {found}; \
+         name a series that it has, or use a mirror that carries the full suite"
     )]
     NoKernel {
-        /// The suite.
-        suite: String,
+        /// The suites.
+        suites: String,
         /// The mirror.
         mirror: String,
-        /// The oldest that will do.
+        /// Which would do.
         wanted: String,
         /// What there was.
         found: String,

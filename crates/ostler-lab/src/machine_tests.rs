@@ -21,7 +21,26 @@ fn image() -> Image {
     Image {
         folder: "/image".into(),
         manifest,
+        other: None,
     }
+}
+
+#[test]
+fn another_kernel_boots_from_the_same_disk_and_comes_with_the_run() {
+    let own = image();
+    assert!(own.brought().is_empty());
+    let other = Image {
+        other: Some("/image/kernels/6.18".into()),
+        ..image()
+    };
+    let kernel: std::path::PathBuf = "/image/kernels/6.18/kernel/vmlinuz".into();
+    assert_eq!(other.kernel(), kernel);
+    assert_eq!(
+        other.host_initramfs(),
+        std::path::Path::new("/image/kernels/6.18/host.cpio")
+    );
+    assert_eq!(other.disk(), own.disk());
+    assert!(other.brought().contains(&(kernel, "vmlinuz")));
 }
 
 fn world(nodes: Vec<Node>) -> Host {

@@ -8,6 +8,7 @@ use std::process::Command;
 use crate::binaries::Binaries;
 use crate::child;
 use crate::error::{IoContext, LabError, Result};
+use crate::image::Image;
 use crate::machine::files;
 use crate::program::Program;
 use crate::scenario::FaultKind;
@@ -18,8 +19,11 @@ const RESULTS_BYTES: u64 = 1 << 30;
 /// Folder of test programs, on the input disk and below a folder of binaries.
 pub const TESTS: &str = "kernel-tests";
 
+/// Folder of a kernel that isn't the image's own, on the input disk.
+pub const KERNEL: &str = "kernel";
+
 /// Makes a run's disks.
-pub fn make_disks(run: &Path, binaries: &Binaries, program: &Program) -> Result<()> {
+pub fn make_disks(run: &Path, image: &Image, binaries: &Binaries, program: &Program) -> Result<()> {
     let staging = tempfile::tempdir_in(run).on("create a folder in", run)?;
     let bin = staging.path().join("bin");
     std::fs::create_dir(&bin).on("create", &bin)?;
@@ -52,6 +56,24 @@ pub fn make_disks(run: &Path, binaries: &Binaries, program: &Program) -> Result<
             if let Some(name) = path.file_name() {
                 bytes += std::fs::copy(path, tests.join(name)).on("copy", path)?;
             }
+        }
+    }
+    let brought = image.brought();
+    if !brought.is_empty() {
+        let kernel = staging.path().join(KERNEL);
+        std::fs::create_dir(&kernel).on("create", &kernel)?;
+        let remedy = "check the free space";
+        for (from, name) in brought {
+            let mut copy = Command::new("cp");
+            copy.arg("-a").arg(&from).arg(kernel.join(name));
+            child::output(&mut copy, "copying the kernel", remedy)?;
+            let mut size = Command::new("du");
+            let size = child::output(size.args(["-s", "-B1"]).arg(&from), "du", remedy)?;
+            bytes += size
+                .split_whitespace()
+                .next()
+                .and_then(|n| n.parse().ok())
+                .unwrap_or(0);
         }
     }
     let json = serde_json::to_vec_pretty(program).map_err(|e| LabError::Format {

@@ -110,7 +110,7 @@ impl Vm {
     }
 
     fn try_boot(boot: Boot<'_>, step: &Step, on_event: &mut dyn FnMut(&Stamped)) -> Result<Vm> {
-        share::make_disks(boot.run, boot.binaries, boot.program)?;
+        share::make_disks(boot.run, boot.image, boot.binaries, boot.program)?;
         let mut vm = Vm::start(boot)?;
         let slowness = boot.time.slowness();
         let mut deadline = Instant::now() + UP_WITHIN * slowness;

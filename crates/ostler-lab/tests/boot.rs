@@ -62,6 +62,7 @@ impl World {
             image: Image {
                 folder: dir.path().to_owned(),
                 manifest,
+                other: None,
             },
             binaries: Binaries {
                 inner,

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use cpio::Cpio;
 pub use emulators::Emulators;
+pub use kernel::Series;
 pub use recipe::Recipe;
 pub use systems::{Architecture, System};
 pub use tree::command_of;
@@ -26,6 +27,7 @@ use crate::error::{IoContext, LabError, Result};
 use crate::packages;
 use crate::progress::Progress;
 use crate::setup;
+use kernel::Wanted;
 
 /// Where the image keeps what the lab adds to Debian, inside the host's root.
 pub const LAB_FOLDER: &str = "usr/lib/ostler-lab";
@@ -37,6 +39,8 @@ pub struct Image {
     pub folder: PathBuf,
     /// What it was made from.
     pub manifest: Manifest,
+    /// Where what boots another kernel than its own is.
+    pub other: Option<PathBuf>,
 }
 
 /// What an image was made from; written last, so its presence means that the image is complete.
@@ -101,7 +105,11 @@ impl Image {
         let folder = lab.path().join(&recipe);
         let text = std::fs::read_to_string(folder.join("image.json")).ok()?;
         let manifest: Manifest = serde_json::from_str(&text).ok()?;
-        (manifest.recipe == recipe).then_some(Image { folder, manifest })
+        (manifest.recipe == recipe).then_some(Image {
+            folder,
+            manifest,
+            other: None,
+        })
     }
 
     /// The image of the current recipe, built where it is missing or incomplete.
@@ -135,9 +143,12 @@ impl Image {
             mirror.uri
         ));
 
-        let kernel = kernel::fetch(&recipe, &mirror, &folder, progress)?;
+        let (major, minor) = recipe.kernel_at_least;
+        let wanted = Wanted::From(Series(major, minor));
+        let suites = [recipe.kernel_suite];
+        let kernel = kernel::fetch(&recipe, wanted, &suites, &mirror, &folder, progress)?;
         tree::bootstrap(&recipe, &mirror, &folder, progress)?;
-        tree::initial_roots(&recipe, &folder, progress)?;
+        tree::initial_roots(&recipe, &folder.join("root"), &folder, progress)?;
         tree::pack(&recipe, &kernel, &folder, progress)?;
         let manifest = Manifest {
             recipe: hash,
@@ -153,7 +164,33 @@ impl Image {
             "the image is ready: kernel {}, {}",
             manifest.kernel, manifest.qemu
         ));
-        Ok(Image { folder, manifest })
+        Ok(Image {
+            folder,
+            manifest,
+            other: None,
+        })
+    }
+
+    /// The same image with the newest kernel of a series, fetched where it is missing. Its user space stays what it is: another kernel needs its modules and
+    /// the small initial roots alone, and those come with a run.
+    pub fn with_kernel(self, series: Series, progress: Progress) -> Result<Image> {
+        let recipe = Recipe::current();
+        let folder = self.folder.join("kernels").join(series.to_string());
+        std::fs::create_dir_all(&folder).on("create", &folder)?;
+        let _lock = lock(&folder, progress)?;
+        let mirror = Mirror::of_this_machine()?;
+        let suites = [recipe.kernel_suite, recipe.suite];
+        let wanted = Wanted::Of(series);
+        let kernel = kernel::fetch(&recipe, wanted, &suites, &mirror, &folder, progress)?;
+        tree::initial_roots(&recipe, &self.tree(), &folder, progress)?;
+        Ok(Image {
+            manifest: Manifest {
+                kernel,
+                ..self.manifest
+            },
+            other: Some(folder),
+            folder: self.folder,
+        })
     }
 
     /// The host's user space, from which the lab's own QEMU is run.
@@ -168,12 +205,28 @@ impl Image {
 
     /// The kernel, of host and guests alike.
     pub fn kernel(&self) -> PathBuf {
-        self.folder.join("kernel/vmlinuz")
+        self.booted().join("kernel/vmlinuz")
     }
 
     /// The host's initial root.
     pub fn host_initramfs(&self) -> PathBuf {
-        self.folder.join("host.cpio")
+        self.booted().join("host.cpio")
+    }
+
+    fn booted(&self) -> &Path {
+        self.other.as_ref().unwrap_or(&self.folder)
+    }
+
+    /// What the host's disk lacks where the kernel isn't the image's own: files, and what they are called where a run brings them.
+    pub fn brought(&self) -> Vec<(PathBuf, &'static str)> {
+        let Some(other) = &self.other else {
+            return Vec::new();
+        };
+        vec![
+            (other.join("kernel/vmlinuz"), "vmlinuz"),
+            (other.join("guest.cpio"), "guest.cpio"),
+            (other.join("kernel/tree/usr/lib/modules"), "modules"),
+        ]
     }
 }
 

@@ -80,9 +80,13 @@ pub(super) fn proxies() -> Vec<String> {
         .collect()
 }
 
-/// Makes `host.cpio` and `guest.cpio`.
-pub fn initial_roots(recipe: &Recipe, folder: &Path, progress: Progress) -> Result<()> {
-    let root = folder.join("root");
+/// Makes `host.cpio` and `guest.cpio` for the kernel in `folder`, of programs from the tree at `root`.
+pub fn initial_roots(
+    recipe: &Recipe,
+    root: &Path,
+    folder: &Path,
+    progress: Progress,
+) -> Result<()> {
     let modules = Modules::read(&folder.join("kernel"))?;
     step(
         folder,
@@ -90,7 +94,7 @@ pub fn initial_roots(recipe: &Recipe, folder: &Path, progress: Progress) -> Resu
         "make the host's initial root",
         progress,
         |partial, _| {
-            let mut cpio = skeleton(&root)?;
+            let mut cpio = skeleton(root)?;
             cpio.file("init", 0o755, recipe.host_initramfs.as_bytes());
             modules.add(&mut cpio, recipe.host_modules)?;
             cpio.write(partial)
@@ -103,7 +107,7 @@ pub fn initial_roots(recipe: &Recipe, folder: &Path, progress: Progress) -> Resu
         progress,
         |partial, _| {
             // Its first program comes with each run, in a second archive.
-            let mut cpio = skeleton(&root)?;
+            let mut cpio = skeleton(root)?;
             modules.add(&mut cpio, recipe.guest_modules)?;
             for dir in [
                 "usr",
@@ -130,7 +134,7 @@ pub fn initial_roots(recipe: &Recipe, folder: &Path, progress: Progress) -> Resu
             let mut libraries = BTreeSet::new();
             for program in recipe.guest_programs {
                 cpio.copy(program, 0o755, &root.join(program))?;
-                libraries.append(&mut libraries_of(&root, program)?);
+                libraries.append(&mut libraries_of(root, program)?);
             }
             for library in libraries {
                 cpio.copy(

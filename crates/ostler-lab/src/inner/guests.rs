@@ -117,9 +117,7 @@ impl RunningGuest {
 /// Puts the initial root of guests together: the image's, and after it what comes with the run. So a change of a guest's
 /// first program or agent needs no new image.
 pub fn prepare() -> anyhow::Result<()> {
-    let base = PathBuf::from("/")
-        .join(crate::image::LAB_FOLDER)
-        .join("guest.cpio");
+    let base = super::kernel::file("guest.cpio");
     let mut bytes =
         std::fs::read(&base).with_context(|| format!("could not read {}", base.display()))?;
     let mut cpio = Cpio::default();
@@ -261,9 +259,7 @@ fn launch(guests: &[Guest], index: usize) -> anyhow::Result<RunningGuest> {
     let cgroup = format!("{MACHINE_CGROUP}/{}", guest.name);
     std::fs::create_dir_all(&cgroup).with_context(|| format!("could not create {cgroup}"))?;
     let paths = GuestPaths {
-        kernel: PathBuf::from("/")
-            .join(crate::image::LAB_FOLDER)
-            .join("vmlinuz"),
+        kernel: super::kernel::file("vmlinuz"),
         initrd: PathBuf::from(RUN).join("guest.cpio"),
         serial: log_path(&guest.name, SERIAL),
         qmp: PathBuf::from(machine::QMP_FOLDER).join(&guest.name),

@@ -6,6 +6,7 @@ pub mod counters;
 pub mod faults;
 pub mod guests;
 pub mod init;
+mod kernel;
 pub mod load;
 mod net;
 pub mod sampler;

@@ -59,6 +59,7 @@ fn run(say: &Say) -> anyhow::Result<()> {
     });
 
     say.stage("loading kernel modules");
+    super::kernel::prepare()?;
     let mut words = vec!["--all"];
     words.extend(MODULES);
     sh("modprobe", &words)?;
