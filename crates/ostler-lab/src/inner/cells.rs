@@ -139,6 +139,13 @@ impl Cells<'_> {
                 cell: cell.index,
                 periods_us: steward::tap_times(&periods, &cell.guest, from_ms, to_ms),
             });
+            let boost = steward::boost_periods(&periods, from_ms, to_ms);
+            if !boost.is_empty() {
+                self.say.say(Event::Boost {
+                    cell: cell.index,
+                    periods: boost,
+                });
+            }
             let told = steward::json_values(&decisions, |record| {
                 self.say.say(Event::Steward {
                     cell: cell.index,

@@ -9,7 +9,7 @@ mod check;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use ostler_model::{Class, CpuSet};
+use ostler_model::{BoostSettings, Class, CpuSet};
 use serde::{Deserialize, Serialize};
 
 pub use check::{ScenarioError, merge};
@@ -305,6 +305,28 @@ impl Policy {
         let partition = self.steward.as_ref().and_then(|s| s.get("partition"));
         let name = partition.and_then(|p| p.get("policy")?.as_str());
         matches!(name, Some("performance" | "energy" | "resource"))
+    }
+
+    /// What schedules vCPUs: `None` where it is the kernel's own scheduler, else the mode of ours and the length of its turns.
+    pub fn scheduler(&self) -> Option<String> {
+        let boost = self.steward.as_ref()?.get("boost")?;
+        let mode = boost.get("mode")?.as_str().filter(|mode| *mode != "off")?;
+        let slice = boost.get("slice").and_then(toml::Value::as_str);
+        let usual = || format!("{}ms", BoostSettings::default().slice.as_millis_f64());
+        Some(format!(
+            "{mode} {}",
+            slice.map_or_else(usual, str::to_owned)
+        ))
+    }
+
+    /// The cores that its guests are divided over: those that its steward manages, or without one all under test. `None` where the steward is told
+    /// something that names no cores.
+    pub fn managed(&self, host: &Host) -> Option<CpuSet> {
+        let told = self
+            .steward
+            .as_ref()
+            .and_then(|s| s.get("cores")?.get("managed"));
+        told.map_or(Some(host.under_test), |cores| cores.as_str()?.parse().ok())
     }
 }
 
