@@ -28,6 +28,7 @@ if [ -n "$ip" ]; then
 	ethtool -L eth0 combined "$(ls -d /sys/class/net/eth0/queues/rx-* | wc -l)" 2>/dev/null
 fi
 echo "+cpuset +cpu" > /sys/fs/cgroup/cgroup.subtree_control
+. /turn
 # What serves requests is in app; work that nobody asks for is below it, so that it can be frozen by itself.
 app=/sys/fs/cgroup/app
 mkdir -p $app/work
@@ -128,8 +129,16 @@ fi
 [ -x /ostler-guest ] && { /ostler-guest --cgroup app > /dev/console 2>&1 & }
 
 echo "LAB_READY $(cut -d' ' -f1 /proc/uptime)"
+# Nobody ever writes here: waiting for someone who does is to sleep without starting a program for it.
+mkfifo /tmp/nothing
+exec 3<> /tmp/nothing
 while :; do
-	sleep 1
+	read -r -t 1 -u 3 _
 	say_vcpus
-	case $workload in mixed | disk-* | spin) echo "LAB_WORK $(/turn "$workload")" ;; esac
+	case $workload in
+	mixed | disk-* | spin)
+		work_done "$workload"
+		echo "LAB_WORK $work"
+		;;
+	esac
 done
