@@ -39,7 +39,7 @@ pub struct CellLine {
     pub irq_to_run_p99_us: Option<f64>,
     /// How far any guest that is always busy was from an equal share in any 10 s.
     pub fairness_error_10s: Option<f64>,
-    /// Work that best-effort guests did, in what they do in an equal share of the cores.
+    /// Work that the best-effort guests beside it did, in what they do in an equal share of the cores.
     pub neighbour_throughput: Option<f64>,
     /// Context switches on the cores under test.
     pub ctx_switches_per_s: Option<f64>,
@@ -54,7 +54,7 @@ impl CellLine {
         cell: &Cell,
         line: &PolicyLine,
     ) -> CellLine {
-        let sharers = Sharers::of(scenario, policy);
+        let sharers = Sharers::of(scenario, policy, &cell.guest);
         CellLine {
             cell: cell.index,
             policy: line.policy.clone(),

@@ -36,6 +36,8 @@ pub struct Summary {
     pub run: RunSummary,
     /// Per policy, in the same order: what its plans did.
     pub behaviour: Vec<Behaviour>,
+    /// Per policy, in the same order: the work that guests did by themselves.
+    pub work_per_s: Vec<BTreeMap<String, f64>>,
     /// One line for each cell in which nothing went wrong, in the order in which they ran.
     pub cells: Vec<CellLine>,
 }
@@ -45,11 +47,13 @@ impl Summary {
     pub fn lines(&self) -> Vec<JsonLine> {
         let lines = self.run.lines().zip(&self.behaviour);
         lines
-            .map(|(line, behaviour)| JsonLine {
+            .zip(&self.work_per_s)
+            .map(|((line, behaviour), work_per_s)| JsonLine {
                 line,
                 workload: self.run.workload.clone(),
                 rounds: self.run.rounds,
                 behaviour: behaviour.clone(),
+                work_per_s: work_per_s.clone(),
             })
             .collect()
     }
@@ -305,11 +309,36 @@ fn summary(
             })
         })
         .collect();
+    let work_per_s = scenario
+        .policies
+        .iter()
+        .map(|policy| work_per_s(&of_policy(policy)))
+        .collect();
     Summary {
         run,
         behaviour,
+        work_per_s,
         cells: of_cells,
     }
+}
+
+/// Of each guest that counts its work, the median over rounds of what it did in a second.
+fn work_per_s(rounds: &[&Seen<'_>]) -> BTreeMap<String, f64> {
+    let mut rates: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    let counted = rounds.iter().filter_map(|seen| seen.counters);
+    for counters in counted.filter(|counters| counters.seconds > 0.0) {
+        for guest in &counters.guests {
+            if let Some(work) = guest.work {
+                let rates = rates.entry(&guest.name).or_default();
+                rates.push(work as f64 / counters.seconds);
+            }
+        }
+    }
+    let median = |rates: Vec<f64>| Some(Spread::of(rates.into_iter().map(Some))?.median);
+    rates
+        .into_iter()
+        .filter_map(|(name, rates)| Some((name.to_owned(), median(rates)?)))
+        .collect()
 }
 
 fn policy_summary(
@@ -345,8 +374,8 @@ fn sharing_of(
 ) -> Option<Sharing> {
     let mut schedulers = scenario.policies.iter().map(Policy::scheduler);
     schedulers.find(Option::is_some)?;
-    let sharers = Sharers::of(scenario, policy);
     let loaded = rounds.first().map_or("", |seen| &seen.cell.guest);
+    let sharers = Sharers::of(scenario, policy, loaded);
     Some(Sharing {
         ratio: sharers.ratio(),
         scheduler: cells::scheduler(policy),
@@ -393,7 +422,7 @@ fn policy_line(
     seen: &Seen<'_>,
 ) -> PolicyLine {
     let scenario = &program.scenario;
-    let sharers = Sharers::of(scenario, policy);
+    let sharers = Sharers::of(scenario, policy, &seen.cell.guest);
     let p95s: Vec<f64> = seen
         .windows
         .iter()
@@ -460,10 +489,12 @@ fn median_of(seen: &Seen<'_>, read: impl Fn(&LoadFigures) -> Option<f64>) -> Opt
     Spread::of(seen.windows.iter().map(|w| read(&w.figures))).map(|s| s.median)
 }
 
-/// The highest rate all of whose steps met the objective; 0 when the load had steps and none did. A step without an answer didn't.
+/// The highest rate all of whose steps met the objective; 0 when the load had steps and none did. A step without an answer didn't; one in
+/// which nothing was asked says nothing.
 fn max_rate(seen: &Seen<'_>, slo_us: f64) -> Option<f64> {
     let met = |step: &StepLine| step.figures.p95_us.is_some_and(|p95| p95 <= slo_us);
-    let rates = seen.steps.iter().map(|s| s.rate_per_s);
+    let asked = || seen.steps.iter().filter(|step| step.rate_per_s > 0.0);
+    let rates = asked().map(|s| s.rate_per_s);
     rates
         .filter(|rate| {
             let mut steps = seen
@@ -473,7 +504,7 @@ fn max_rate(seen: &Seen<'_>, slo_us: f64) -> Option<f64> {
             steps.all(met)
         })
         .max_by(f64::total_cmp)
-        .or_else(|| (!seen.steps.is_empty()).then_some(0.0))
+        .or_else(|| asked().next().map(|_| 0.0))
 }
 
 /// P95 at each rate, over all steps of that rate in all rounds.

@@ -1,7 +1,7 @@
 //! How guests shared their cores in a round: what a scheduler of vCPUs is judged by (the thesis's chapter 3).
 //!
 //! **Ratio.** vCPUs of the guests that the policy's cores are divided over, by those cores. A steward leaves unmanaged guests alone, so
-//! they don't count where there is one.
+//! they don't count where there is one. Nor do guests that other loads are for: they wait for their turn.
 //!
 //! **Fairness.** Guests that compute are always busy, so each wants all that it can get; one that serves requests sleeps, and what it leaves
 //! is the others'. So a fair share is found as water fills a vessel: what guests had in all is divided by vCPUs; who had less without being
@@ -26,20 +26,26 @@ use crate::scenario::{Guest, Policy, Scenario, Workload};
 /// Over so long a time, guests' shares are compared.
 const WINDOW_S: f64 = 10.0;
 
-/// The guests that share a policy's cores.
+/// The guests that share a policy's cores while one of them is loaded.
 #[derive(Debug)]
 pub struct Sharers<'a> {
     guests: Vec<&'a Guest>,
+    loaded: &'a str,
     cores: Option<u32>,
 }
 
 impl<'a> Sharers<'a> {
-    /// Those of a policy.
-    pub fn of(scenario: &'a Scenario, policy: &Policy) -> Sharers<'a> {
-        let takes_part =
-            |guest: &&Guest| policy.steward.is_none() || guest.class != Class::Unmanaged;
+    /// Those of a policy, under the load of a guest.
+    pub fn of(scenario: &'a Scenario, policy: &Policy, loaded: &'a str) -> Sharers<'a> {
+        let takes_part = |guest: &&Guest| {
+            let managed = policy.steward.is_none() || guest.class != Class::Unmanaged;
+            let waits =
+                guest.name != loaded && scenario.loads.iter().any(|l| l.guest == guest.name);
+            managed && !waits
+        };
         Sharers {
             guests: scenario.guests.iter().filter(takes_part).collect(),
+            loaded,
             cores: policy
                 .managed(&scenario.host)
                 .map(|cores| cores.len())
@@ -145,7 +151,7 @@ impl<'a> Sharers<'a> {
 
     /// How far any guest that is always busy was from its share, each having had so much.
     fn error(&self, had: &[f64]) -> Option<f64> {
-        let busy = |guest: &Guest| guest.workload == Workload::Spin;
+        let busy = |guest: &Guest| matches!(guest.workload, Workload::Spin | Workload::Mixed);
         let mut sharing: Vec<_> = self
             .guests
             .iter()
@@ -174,15 +180,17 @@ impl<'a> Sharers<'a> {
             .reduce(f64::max)
     }
 
-    /// Work of best-effort guests, in what they do in an equal share of the cores, where a core-second is worth so much.
+    /// The best-effort guests beside the loaded one.
+    fn neighbours(&self) -> impl Iterator<Item = &'a Guest> + '_ {
+        let guests = self.guests.iter().copied();
+        guests.filter(|guest| guest.class == Class::BestEffort && guest.name != self.loaded)
+    }
+
+    /// Work of the neighbours, in what they do in an equal share of the cores, where a core-second is worth so much.
     pub fn neighbour_throughput(&self, seen: &Seen<'_>, work_per_core_second: f64) -> Option<f64> {
         let counters = seen.counters?;
         let (mut work, mut share_s) = (0, 0.0);
-        for guest in self
-            .guests
-            .iter()
-            .filter(|guest| guest.class == Class::BestEffort)
-        {
+        for guest in self.neighbours() {
             let counted = counters
                 .guests
                 .iter()
@@ -207,22 +215,19 @@ fn under_load<'s, 'a>(
         .filter(|(t_s, _)| (0.0..=seen.load_s()).contains(t_s))
 }
 
-/// Rounds of work that best-effort guests do in a core-second, in the best round of the scenario's first policy; `None` where its guests share cores.
+/// Rounds of work that the neighbours do in a core-second, in the best round of the scenario's first policy; `None` where its guests share cores.
 pub fn work_per_core_second(scenario: &Scenario, cells: &[&Seen<'_>]) -> Option<f64> {
     let first = scenario.policies.first()?;
-    let sharers = Sharers::of(scenario, first);
+    let sharers = Sharers::of(scenario, first, &cells.first()?.cell.guest);
     sharers.ratio().filter(|ratio| *ratio <= 1.0)?;
-    let best_effort = |name: &str| {
-        let named = sharers.guests.iter().find(|guest| guest.name == name);
-        named.is_some_and(|guest| guest.class == Class::BestEffort)
-    };
+    let neighbour = |name: &str| sharers.neighbours().any(|guest| guest.name == name);
     let rounds = cells
         .iter()
         .filter(|seen| seen.good() && seen.cell.policy == first.name);
     let rates = rounds.filter_map(|seen| {
         let counted = seen.counters?.guests.iter();
         let (work, seconds) = counted
-            .filter(|guest| best_effort(&guest.name))
+            .filter(|guest| neighbour(&guest.name))
             .filter_map(|guest| Some((guest.work?, guest.cpu_seconds)))
             .fold((0, 0.0), |(work, seconds), (more, longer)| {
                 (work + more, seconds + longer)

@@ -247,7 +247,8 @@ fn a_scenario_says_who_schedules_how_many_vcpus_to_a_core() {
     let text = include_str!("../../../../scenarios/anubis.toml");
     let scenario = Scenario::parse(text, Path::new("anubis")).expect("a scenario");
     let told = scenario.policies.iter().map(|policy| {
-        let ratio = Sharers::of(&scenario, policy).ratio().expect("a ratio");
+        let sharers = Sharers::of(&scenario, policy, "lc");
+        let ratio = sharers.ratio().expect("a ratio");
         let scheduler = policy.scheduler().unwrap_or_default();
         format!("{} {ratio} {scheduler}", policy.name)
     });
@@ -520,4 +521,17 @@ fn a_round_is_told_guest_by_guest_as_the_scheduler_accounts_for_it() {
         .map(|g| g.of_equal.map(|s| (s.median * 1e3).round()))
         .collect();
     assert_eq!(shares, [Some(600.0), Some(1200.0), Some(1200.0)]);
+}
+
+/// One boot serves many workloads: only the one whose turn it is shares cores with the neighbours.
+#[test]
+fn guests_that_wait_for_their_turn_share_nothing() {
+    let text = include_str!("../../../../scenarios/anubis-workloads.toml");
+    let scenario = Scenario::parse(text, Path::new("workloads")).expect("a scenario");
+    let two = scenario.policies.iter().find(|p| p.name == "boost-2");
+    for load in &scenario.loads {
+        let sharers = Sharers::of(&scenario, two.expect("a policy"), &load.guest);
+        assert_eq!((sharers.vcpus(), sharers.ratio()), (8, Some(2.0)));
+        assert_eq!(sharers.neighbours().count(), 7);
+    }
 }

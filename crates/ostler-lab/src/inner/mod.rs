@@ -11,6 +11,7 @@ mod net;
 pub mod sampler;
 pub mod say;
 pub mod steward;
+mod turn;
 pub mod work;
 
 use std::path::Path;
