@@ -73,7 +73,8 @@ memcached)
 	listening 11211
 	;;
 redis)
-	in_app redis-server --bind 0.0.0.0 --protected-mode no --save '' --maxmemory $((memory_mb / 4))mb
+	# Its housekeeping runs once a second instead of ten times: an idle one should take next to nothing.
+	in_app redis-server --bind 0.0.0.0 --protected-mode no --save '' --hz 1 --maxmemory $((memory_mb / 4))mb
 	listening 6379
 	;;
 nginx)
