@@ -44,7 +44,10 @@ pub fn run(ground: &mut Ground<'_>, verdict: &mut Verdict) -> anyhow::Result<()>
     for name in names {
         let log = ground.out.join(format!("{name}.log"));
         match program(&folder.join(&name), &ground.pnic.name, &log) {
-            Ok(count) => verdict.notes.push(format!("{name}: {count}")),
+            Ok(count) => {
+                verdict.notes.push(format!("{name}: {count}"));
+                verdict.notes.extend(count.notes);
+            }
             Err(e) => failed.push(format!("{name}: {e:#}")),
         }
     }
@@ -58,7 +61,7 @@ fn is_program(file: &str, program: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
-fn program(path: &Path, pnic: &str, log_path: &Path) -> anyhow::Result<String> {
+fn program(path: &Path, pnic: &str, log_path: &Path) -> anyhow::Result<Count> {
     let log = std::fs::File::create(log_path)
         .with_context(|| format!("could not create {}", log_path.display()))?;
     let mut child = Command::new(path)
@@ -80,7 +83,7 @@ fn program(path: &Path, pnic: &str, log_path: &Path) -> anyhow::Result<String> {
     let said = String::from_utf8_lossy(&std::fs::read(log_path)?).into_owned();
     let count = Count::of(&said);
     match status {
-        Some(status) if status.success() => Ok(count.to_string()),
+        Some(status) if status.success() => Ok(count),
         Some(_) => anyhow::bail!("{count}: {}", count.failed.join(", ")),
         None => anyhow::bail!(
             "not done within {} s; its last words: {}",
@@ -97,6 +100,8 @@ struct Count {
     failed: Vec<String>,
     /// Tests that only said why they can't run.
     skipped: Vec<String>,
+    /// What tests told of themselves for a reader of the run.
+    notes: Vec<String>,
 }
 
 impl Count {
@@ -105,6 +110,8 @@ impl Count {
         for line in said.lines() {
             if let Some(skipped) = line.strip_prefix("SKIP ") {
                 count.skipped.push(skipped.to_owned());
+            } else if let Some(note) = line.strip_prefix("NOTE ") {
+                count.notes.push(note.to_owned());
             } else if let Some((name, result)) = line
                 .strip_prefix("test ")
                 .and_then(|line| line.split_once(" ... "))
@@ -151,12 +158,13 @@ mod tests {
     #[test]
     fn a_test_program_is_counted() {
         let said = "running 3 tests\ntest a ... ok\ntest b ... FAILED\ntest c ... ok\nSKIP c: no BPF\n\
-                    test result: FAILED. 2 passed; 1 failed";
+                    NOTE a: it took 7\ntest result: FAILED. 2 passed; 1 failed";
         let count = Count::of(said);
         assert_eq!(
             count.to_string(),
             "1 passed, 1 failed, 1 skipped [c: no BPF]"
         );
         assert_eq!(count.failed, ["b"]);
+        assert_eq!(count.notes, ["a: it took 7"]);
     }
 }
