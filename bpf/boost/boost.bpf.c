@@ -229,8 +229,12 @@ __noinline u64 meets(u32 number, u32 cpu, u32 tid)
 	return least;
 }
 
-/* Takes one that waits in a domain to the core that dispatches. */
-__noinline int take(u32 number, u32 tid, struct head *head)
+/*
+ * Takes one that waits in a domain to the core that dispatches, if it is still there and may still
+ * run here: it was chosen a while ago, and the kernel ends a scheduler that puts a thread where it
+ * may not be. Who is told to run elsewhere from here on has left the queue, and isn't moved.
+ */
+__noinline int take(u32 number, u32 cpu, u32 tid, struct head *head)
 {
 	struct task_struct *p;
 
@@ -242,7 +246,8 @@ __noinline int take(u32 number, u32 tid, struct head *head)
 		if (++head->searched > SEARCH_MAX)
 			break;
 		if (p->pid == tid)
-			return scx_move(&___it, p, SCX(scx_dsq_id_flags, SCX_DSQ_LOCAL), 0);
+			return bpf_cpumask_test_cpu(cpu, p->cpus_ptr) &&
+			       scx_move(&___it, p, SCX(scx_dsq_id_flags, SCX_DSQ_LOCAL), 0);
 	}
 	return 0;
 }
@@ -525,7 +530,7 @@ __noinline int serve(u32 number, u32 cpu)
 	first = thread_of(head.first);
 	if (head.urgent && head.urgent != head.first &&
 	    goes_before(thread_of(head.urgent), first, domain->now))
-		return take(number, head.urgent, &head);
+		return take(number, cpu, head.urgent, &head);
 	second = thread_of(head.second);
 	if (first && second) {
 		pay(first, second);
@@ -536,7 +541,7 @@ __noinline int serve(u32 number, u32 cpu)
 	}
 	if (first)
 		advance(number, first);
-	return take(number, head.first, &head);
+	return take(number, cpu, head.first, &head);
 }
 
 /* A core without work looks into other domains. */
@@ -610,7 +615,7 @@ void BPF_PROG(boost_dispatch, s32 cpu, struct task_struct *prev)
 	number = core->domain;
 	next = core->next;
 	core->next = 0;
-	if (next && take(number, next, &head)) {
+	if (next && take(number, cpu, next, &head)) {
 		if (runs)
 			runs->boosted = 0;
 		return;
