@@ -360,7 +360,7 @@ fn turns_end_when_they_should() {
         return;
     };
     let threads = [stage.guests[0].threads[0], stage.guests[1].threads[0]];
-    let stopped = || threads.iter().map(times_stopped).sum::<u64>();
+    let stopped = || threads.into_iter().map(times_stopped).sum::<u64>();
     let (before, ran_before) = (stopped(), stage.ran().iter().sum::<u64>());
     stage.run_for(ran_before + 1_000_000_000, || {});
     let (turns, ran) = (
@@ -372,7 +372,7 @@ fn turns_end_when_they_should() {
 }
 
 /// How often a thread's core was taken from it, by the kernel's count.
-fn times_stopped(thread: &Tid) -> u64 {
+fn times_stopped(thread: Tid) -> u64 {
     let path = format!("/proc/{0}/task/{0}/status", thread.0);
     let status = std::fs::read_to_string(path).expect("it lives");
     let line = status
