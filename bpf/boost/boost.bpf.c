@@ -22,6 +22,14 @@
  * they have now. Who runs next is decided in dispatch() alone, except that a vCPU that wakes for an
  * event is put on the core that it takes at once.
  *
+ * Work of the kernel's own scheduler that takes a core, as the vhost worker does that brings a
+ * guest's event, leaves the vCPU there at the head of the core's own queue: the kernel has it go on
+ * afterwards without asking anybody. One that takes such a core for an event is noted as the next
+ * there, and the other is stopped as soon as it goes on.
+ *
+ * The kernel ends turns at ticks, which may come every ten milliseconds only. So each core has a
+ * timer for the end of the turn that runs there; ticks are what is left if it is late.
+ *
  * One lock guards all virtual times and balances. It is taken where a vCPU leaves a core or pays,
  * some hundred times a second and core, and held for some tens of instructions.
  *
@@ -93,6 +101,19 @@ struct {
 	__type(value, struct boost_core);
 } cores SEC(".maps");
 
+/* The end of the turn that runs on each core. */
+struct turn {
+	struct bpf_timer timer;
+	u64 ends_at;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BOOST_CORES_MAX);
+	__type(key, u32);
+	__type(value, struct turn);
+} turns SEC(".maps");
+
 /* Apart from those, since what user space can map must not hold a lock. */
 static struct bpf_spin_lock ledger SEC(".data.ledger");
 
@@ -116,6 +137,12 @@ static __always_inline struct boost_core *core_of(u32 cpu)
 static __always_inline struct boost_domain *domain_of(u32 number)
 {
 	return bpf_map_lookup_elem(&domains, &number);
+}
+
+/* The vCPU that a core is with, though other work may have it right now; 0: none. */
+static __always_inline u32 has_core(const struct boost_core *core)
+{
+	return core->runs ? core->runs : core->held;
 }
 
 /* How long a task's run is that it hasn't been charged for. */
@@ -192,19 +219,25 @@ __noinline u64 meets(u32 number, u32 cpu, u32 tid)
 	struct head head = {};
 	struct boost_thread *runs;
 	u64 least;
+	u32 has;
 
 	look(number, cpu, &head);
 	least = head.first == tid ? head.second_vtime : head.first_vtime;
-	if (!core || !core->runs || core->runs == tid)
+	if (!core)
 		return least;
-	runs = thread_of(core->runs);
+	has = has_core(core);
+	runs = has == tid ? NULL : thread_of(has);
 	if (runs && runs->vcpu.vtime < least)
 		least = runs->vcpu.vtime;
 	return least;
 }
 
-/* Takes one that waits in a domain to the core that dispatches. */
-__noinline int take(u32 number, u32 tid, struct head *head)
+/*
+ * Takes one that waits in a domain to the core that dispatches, if it is still there and may still
+ * run here: it was chosen a while ago, and the kernel ends a scheduler that puts a thread where it
+ * may not be. Who is told to run elsewhere from here on has left the queue, and isn't moved.
+ */
+__noinline int take(u32 number, u32 cpu, u32 tid, struct head *head)
 {
 	struct task_struct *p;
 
@@ -216,7 +249,8 @@ __noinline int take(u32 number, u32 tid, struct head *head)
 		if (++head->searched > SEARCH_MAX)
 			break;
 		if (p->pid == tid)
-			return scx_move(&___it, p, SCX(scx_dsq_id_flags, SCX_DSQ_LOCAL), 0);
+			return bpf_cpumask_test_cpu(cpu, p->cpus_ptr) &&
+			       scx_move(&___it, p, SCX(scx_dsq_id_flags, SCX_DSQ_LOCAL), 0);
 	}
 	return 0;
 }
@@ -273,8 +307,12 @@ __noinline int pay(struct boost_thread *first, struct boost_thread *second)
 	return 0;
 }
 
+/* What makes a core a better one to take than any that lacks it. Virtual times stay below. */
+#define TAKES_UNBOOSTED (1ULL << 63)
+#define TAKES_AT_ONCE (1ULL << 62)
+
 /*
- * How readily a thread takes a core from the one that runs there, 0: not at all. A function of its
+ * How readily a thread takes a core from the one that has it, 0: not at all. A function of its
  * own, so that the verifier goes through it apart from the loop over cores: what it learns of
  * branches here would be carried around that, which 6.18's can't ("verifier bug: backtracking").
  */
@@ -284,35 +322,40 @@ __noinline u64 rate(struct task_struct *p __arg_trusted, struct boost_thread *th
 	struct boost_guest *guest, *theirs;
 	struct boost_thread *runs;
 	struct boost_core *core;
-	u32 boosted;
+	u32 boosted, has;
 	u64 vtime;
 
 	if (!p || !thread)
 		return 0;
 	core = core_of(cpu);
-	if (!core || !core->runs || core->next || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+	if (!core || core->next || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 		return 0;
-	runs = thread_of(core->runs);
+	has = has_core(core);
+	runs = thread_of(has);
 	theirs = runs ? guest_of(runs) : NULL;
 	guest = guest_of(thread);
-	if (!theirs || !guest)
+	if (!theirs || !guest || has == p->pid)
 		return 0;
 	boosted = runs->boosted || boost_does_io(&config, &runs->vcpu);
-	vtime = runs->vcpu.vtime + (bpf_ktime_get_ns() - runs->runs_since);
+	vtime = runs->vcpu.vtime;
+	if (core->runs)
+		vtime += bpf_ktime_get_ns() - runs->runs_since;
 	if (event ? !boost_preempts(&config, &thread->vcpu, guest, least, &runs->vcpu, theirs,
 				    boosted)
 		  : boosted || thread->vcpu.vtime + settings.wake_granularity_ns >= vtime)
 		return 0;
-	/* Any that isn't boosted is further on than all that are. */
 	if (!boosted)
-		vtime |= 1ULL << 63;
+		vtime |= TAKES_UNBOOSTED;
+	if (core->runs)
+		vtime |= TAKES_AT_ONCE;
 	return vtime + 1;
 }
 
 /*
  * The core that a thread takes from another, or -1: one whose vCPU isn't boosted goes before one
- * whose is, and of those the one whose vCPU has had most. `event` tells why: for an event, as
- * boost.h allows, or by its own right, because it has had so much less.
+ * whose is, then one whose vCPU runs before one where it waits for other work to end, and of those
+ * the one whose vCPU has had most. `event` tells why: for an event, as boost.h allows, or by its
+ * own right, because it has had so much less.
  */
 __noinline int victim(struct task_struct *p __arg_trusted, struct boost_thread *thread, bool event)
 {
@@ -343,6 +386,38 @@ __noinline int victim(struct task_struct *p __arg_trusted, struct boost_thread *
 		}
 	}
 	return best;
+}
+
+/*
+ * Has a thread that waits be the next on a core that it takes. Where other work has the core,
+ * whoever that work has stopped is in turn stopped by boost_running().
+ */
+static __always_inline void take_core(struct boost_core *core, u32 cpu, u32 tid)
+{
+	core->next = tid;
+	if (core->runs)
+		scx_bpf_kick_cpu(cpu, SCX(scx_kick_flags, SCX_KICK_PREEMPT));
+}
+
+static int turn_over(void *map, u32 *cpu, struct turn *turn)
+{
+	struct boost_core *core = core_of(*cpu);
+
+	/* Whoever runs may have begun since the timer was set; then it has been set anew. */
+	if (core && core->runs && bpf_ktime_get_ns() >= turn->ends_at)
+		scx_bpf_kick_cpu(*cpu, SCX(scx_kick_flags, SCX_KICK_PREEMPT));
+	return 0;
+}
+
+/* A turn of some length begins, on the core that this runs on. */
+static __always_inline void begin_turn(u32 cpu, u64 slice)
+{
+	struct turn *turn = bpf_map_lookup_elem(&turns, &cpu);
+
+	if (!turn)
+		return;
+	turn->ends_at = bpf_ktime_get_ns() + slice;
+	bpf_timer_start(&turn->timer, slice, BPF_F_TIMER_CPU_PIN);
 }
 
 /* How long a vCPU that goes before others may run. */
@@ -416,13 +491,17 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 		}
 		if (taken < 0 && wakes)
 			taken = victim(p, thread, false);
-		if (taken >= 0) {
+		core = taken < 0 ? NULL : core_of(taken);
+		if (core && core->runs) {
 			scx_insert(p, SCX(scx_dsq_id_flags, SCX_DSQ_LOCAL_ON) | taken,
 				   stretch(thread, least),
 				   enq_flags | SCX(scx_enq_flags, SCX_ENQ_HEAD) |
 				       SCX(scx_enq_flags, SCX_ENQ_PREEMPT));
 			return;
 		}
+		/* It waits where all do: other cores may have time for it sooner. */
+		if (core)
+			take_core(core, taken, p->pid);
 	}
 	scx_insert_vtime(p, number, config.slice_ns, vtime, enq_flags);
 	taken = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
@@ -470,7 +549,7 @@ __noinline int serve(u32 number, u32 cpu)
 	first = thread_of(head.first);
 	if (head.urgent && head.urgent != head.first &&
 	    goes_before(thread_of(head.urgent), first, domain->now))
-		return take(number, head.urgent, &head);
+		return take(number, cpu, head.urgent, &head);
 	second = thread_of(head.second);
 	if (first && second) {
 		pay(first, second);
@@ -481,7 +560,7 @@ __noinline int serve(u32 number, u32 cpu)
 	}
 	if (first)
 		advance(number, first);
-	return take(number, head.first, &head);
+	return take(number, cpu, head.first, &head);
 }
 
 /* A core without work looks into other domains. */
@@ -555,7 +634,7 @@ void BPF_PROG(boost_dispatch, s32 cpu, struct task_struct *prev)
 	number = core->domain;
 	next = core->next;
 	core->next = 0;
-	if (next && take(number, next, &head)) {
+	if (next && take(number, cpu, next, &head)) {
 		if (runs)
 			runs->boosted = 0;
 		return;
@@ -565,10 +644,12 @@ void BPF_PROG(boost_dispatch, s32 cpu, struct task_struct *prev)
 			steal(number, cpu);
 		return;
 	}
-	if (runs && keeps(runs, number, cpu, uncharged(prev, runs)))
+	if (runs && keeps(runs, number, cpu, uncharged(prev, runs))) {
 		scx_set_slice(prev, config.slice_ns);
-	else
+		begin_turn(cpu, config.slice_ns);
+	} else {
 		serve(number, cpu);
+	}
 }
 
 SEC("struct_ops/boost_running")
@@ -579,8 +660,13 @@ void BPF_PROG(boost_running, struct task_struct *p)
 	struct boost_core *core = core_of(cpu);
 	u64 now = bpf_ktime_get_ns();
 
-	if (core)
+	if (core) {
 		core->runs = p->pid;
+		core->held = 0;
+		/* It was the core's before other work came, and isn't now. */
+		if (core->next && core->next != p->pid)
+			scx_bpf_kick_cpu(cpu, SCX(scx_kick_flags, SCX_KICK_PREEMPT));
+	}
 	if (!thread)
 		return;
 	if (thread->state == BOOST_WAITS && now > thread->waits_since)
@@ -589,6 +675,7 @@ void BPF_PROG(boost_running, struct task_struct *p)
 	thread->cpu = cpu;
 	thread->runs_since = now;
 	thread->charged_at = p->se.sum_exec_runtime;
+	begin_turn(cpu, p->scx.slice);
 	if (thread->event_at) {
 		u64 us = now > thread->event_at ? (now - thread->event_at) / 1000 : 0;
 		struct boost_delays *delay;
@@ -617,6 +704,8 @@ void BPF_PROG(boost_stopping, struct task_struct *p, bool runnable)
 	if (!core)
 		return;
 	core->runs = 0;
+	/* With a slice left, other work takes the core, and the kernel keeps it for this one. */
+	core->held = runnable && p->scx.slice ? p->pid : 0;
 	if (!thread)
 		return;
 	ran = uncharged(p, thread);
@@ -685,6 +774,19 @@ SEC("struct_ops.s/boost_init")
 s32 BPF_PROG(boost_init)
 {
 	int i, error;
+
+	bpf_for(i, 0, BOOST_CORES_MAX)
+	{
+		u32 cpu = i;
+		struct turn *turn = bpf_map_lookup_elem(&turns, &cpu);
+
+		if (!turn)
+			break;
+		error = bpf_timer_init(&turn->timer, &turns, CLOCK_MONOTONIC);
+		if (error)
+			return error;
+		bpf_timer_set_callback(&turn->timer, turn_over);
+	}
 
 	bpf_for(i, 0, BOOST_CORES_MAX)
 	{

@@ -41,6 +41,13 @@ static __always_inline void event(u32 tid, u64 kvm_vcpu)
 		thread->event_at = bpf_ktime_get_ns();
 	if (thread->state != BOOST_WAITS || thread->boosted || !thread->guest)
 		return;
+	core = core_of(thread->cpu);
+	if (core && core->held == tid && !core->next) {
+		/* Other work has its core, and it goes on after that. */
+		thread->boosted = 1;
+		thread->boosts++;
+		return;
+	}
 	p = bpf_task_from_pid(tid);
 	if (!p)
 		return;
@@ -53,8 +60,7 @@ static __always_inline void event(u32 tid, u64 kvm_vcpu)
 	}
 	thread->boosted = 1;
 	thread->boosts++;
-	core->next = tid;
-	scx_bpf_kick_cpu(taken, SCX(scx_kick_flags, SCX_KICK_PREEMPT));
+	take_core(core, taken, tid);
 }
 
 /*

@@ -103,7 +103,8 @@ struct boost_core {
 	/* The vCPU thread that runs, and one that is to run next; 0: none. */
 	u32 runs;
 	u32 next;
-	u32 spare;
+	/* One that had the core when other work took it, and goes on after that; 0: none. */
+	u32 held;
 };
 
 _Static_assert(sizeof(struct boost_core) == 16, "struct boost_core is shared");

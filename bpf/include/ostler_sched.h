@@ -50,6 +50,13 @@ struct bpf_spin_lock {
 	__u32 val;
 };
 
+struct bpf_timer {
+	__u64 __opaque[2];
+} __attribute__((aligned(8)));
+
+#define CLOCK_MONOTONIC 1
+#define BPF_F_TIMER_CPU_PIN 2ULL
+
 #define SCX(set, name) bpf_core_enum_value(enum set, name)
 
 struct scx_init_task_args;

@@ -347,17 +347,65 @@ fn a_storm_of_events_takes_no_more_than_the_limit() {
     assert!(stage.thread(greedy).boosts > 0);
 }
 
+/// Not at the kernel's next tick, of which there are a thousand a second at the most.
 #[test]
-fn an_event_gives_one_that_waits_the_core() {
+fn turns_end_when_they_should() {
     let _turn = turn();
-    let guests: [&[&str]; 4] = [&["spin"], &["spin"], &["spin"], &["spin"]];
-    let Some(stage) = Stage::set(
-        "an_event_gives_one_that_waits_the_core",
-        Config::default(),
-        &guests,
-    ) else {
+    let config = Config {
+        slice_ns: 500_000,
+        ..Config::default()
+    };
+    let guests: [&[&str]; 2] = [&["spin"], &["spin"]];
+    let Some(stage) = Stage::set("turns_end_when_they_should", config, &guests) else {
         return;
     };
+    let threads = [stage.guests[0].threads[0], stage.guests[1].threads[0]];
+    let stopped = || threads.into_iter().map(times_stopped).sum::<u64>();
+    let (before, ran_before) = (stopped(), stage.ran().iter().sum::<u64>());
+    stage.run_for(ran_before + 1_000_000_000, || {});
+    let (turns, ran) = (
+        stopped() - before,
+        stage.ran().iter().sum::<u64>() - ran_before,
+    );
+    let mean = ran / turns.max(1);
+    assert!(mean < config.slice_ns * 8 / 5, "{turns} turns of {mean} ns");
+}
+
+/// How often a thread's core was taken from it, by the kernel's count.
+fn times_stopped(thread: Tid) -> u64 {
+    let path = format!("/proc/{0}/task/{0}/status", thread.0);
+    let status = std::fs::read_to_string(path).expect("it lives");
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
+    line.and_then(|count| count.trim().parse().ok())
+        .expect("the kernel counts them")
+}
+
+#[test]
+fn an_event_gives_one_that_waits_the_core() {
+    events_are_served_soon("an_event_gives_one_that_waits_the_core", false);
+}
+
+/// The event comes while the kernel's own scheduler has work on the very core, as from a vhost worker there.
+#[test]
+fn an_event_from_other_work_on_the_core_gives_it_the_core_after_that() {
+    events_are_served_soon(
+        "an_event_from_other_work_on_the_core_gives_it_the_core_after_that",
+        true,
+    );
+}
+
+fn events_are_served_soon(test: &str, from_the_core: bool) {
+    let _turn = turn();
+    let guests: [&[&str]; 4] = [&["spin"], &["spin"], &["spin"], &["spin"]];
+    let Some(stage) = Stage::set(test, Config::default(), &guests) else {
+        return;
+    };
+    if from_the_core {
+        let here = LinuxHost::detect().set_affinity(me(), &CpuSet::single(core()));
+        here.expect("it is ours");
+    }
     let waits = stage.guests[0].threads[0];
     let delays = || stage.scheduler.delays(1).expect("a map").expect("a guest");
     let (mut told, mut next) = (0_u64, 0_u64);

@@ -355,8 +355,8 @@ pub struct Core {
     pub runs: u32,
     /// Likewise.
     pub next: u32,
-    /// Nothing.
-    pub spare: u32,
+    /// One that had the core when other work took it; 0: none.
+    pub held: u32,
 }
 
 const _: () = {

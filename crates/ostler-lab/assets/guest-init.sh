@@ -16,6 +16,7 @@ for word in $(cat /proc/cmdline); do
 	lab.ip=*) ip=${word#*=} ;;
 	lab.workload=*) workload=${word#*=} ;;
 	lab.memory_mb=*) memory_mb=${word#*=} ;;
+	lab.in_turn) in_turn=1 ;;
 	esac
 done
 hostname "$name"
@@ -27,10 +28,34 @@ if [ -n "$ip" ]; then
 	ethtool -L eth0 combined "$(ls -d /sys/class/net/eth0/queues/rx-* | wc -l)" 2>/dev/null
 fi
 echo "+cpuset +cpu" > /sys/fs/cgroup/cgroup.subtree_control
-mkdir -p /sys/fs/cgroup/app
+. /turn
+# What serves requests is in app; work that nobody asks for is below it, so that it can be frozen by itself.
+app=/sys/fs/cgroup/app
+mkdir -p $app/work
 
 in_app() {
-	(echo 0 > /sys/fs/cgroup/app/cgroup.procs; exec "$@") &
+	(echo 0 > $app/cgroup.procs; exec "$@") &
+}
+in_work() {
+	(echo 0 > $app/work/cgroup.procs; exec "$@") &
+}
+# One loop per vCPU; each counts its rounds, and the sum is said once a second. A count is written over the one before: emptied first,
+# the file would now and then be read empty.
+on_every_vcpu() {
+	i=0
+	while [ $i -lt "$(nproc)" ]; do
+		in_work sh -c "n=0; while :; do $1; n=\$((n + 1)); echo \$n 1<> /tmp/work.$i; done"
+		i=$((i + 1))
+	done
+}
+serve_files() {
+	# 2,000 files of 1 KB; the content doesn't matter, that each is another file does.
+	mkdir -p /tmp/www /tmp/nginx
+	kb=$(head -c 1020 /dev/zero | tr '\0' x)
+	i=0
+	while [ $i -lt 2000 ]; do echo "$i $kb" > "/tmp/www/$i"; i=$((i + 1)); done
+	in_app nginx -c /etc/nginx.conf
+	listening 80
 }
 listening() {
 	i=0
@@ -41,36 +66,53 @@ listening() {
 	done
 }
 
+[ -z "$in_turn" ] || echo 1 > $app/work/cgroup.freeze
 case $workload in
 memcached)
 	in_app memcached -u nobody -m $((memory_mb / 4)) -t "$(nproc)" -c 1024 -l 0.0.0.0
 	listening 11211
 	;;
+redis)
+	# Its housekeeping runs once a second instead of ten times: an idle one should take next to nothing.
+	in_app redis-server --bind 0.0.0.0 --protected-mode no --save '' --hz 1 --maxmemory $((memory_mb / 4))mb
+	listening 6379
+	;;
 nginx)
-	# 2,000 files of 1 KB; the content doesn't matter, that each is another file does.
-	mkdir -p /tmp/www /tmp/nginx
-	kb=$(head -c 1020 /dev/zero | tr '\0' x)
-	i=0
-	while [ $i -lt 2000 ]; do echo "$i $kb" > "/tmp/www/$i"; i=$((i + 1)); done
-	in_app nginx -c /etc/nginx.conf
-	listening 80
+	serve_files
 	;;
-spin)
-	# One loop per vCPU; each counts its rounds, and the sum is said once a second: the progress of best-effort work.
-	i=0
-	while [ $i -lt "$(nproc)" ]; do
-		in_app sh -c "n=0; while :; do k=0; while [ \$k -lt 1000 ]; do k=\$((k + 1)); done; n=\$((n + 1)); echo \$n > /tmp/work.$i; done"
-		i=$((i + 1))
-	done
+echo)
+	# A process for each connection, which blocks in read and writes what it has read.
+	in_app nc -ll -p 7 -e cat
+	listening 7
 	;;
-idle) ;;
+mixed)
+	serve_files
+	# Short enough for a few rounds in each second.
+	head -c 65536 /bin/busybox > /tmp/text
+	on_every_vcpu 'gzip -c /tmp/text > /dev/null'
+	;;
+disk-read)
+	in_work sh -c 'while dd if=/dev/vda of=/dev/null bs=4k iflag=direct status=none; do :; done; echo "LAB_FATAL cannot read the disk"'
+	;;
+disk-write)
+	blocks=$(($(cat /sys/block/vda/size) / 8))
+	in_work sh -c "while dd if=/dev/zero of=/dev/vda bs=4k count=$blocks oflag=direct status=none; do :; done; echo 'LAB_FATAL cannot write the disk'"
+	;;
+spin) on_every_vcpu 'k=0; while [ $k -lt 1000 ]; do k=$((k + 1)); done' ;;
+ping | idle) ;;
 *) echo "LAB_FATAL no workload named '$workload'" ;;
 esac
+if [ -n "$in_turn" ]; then
+	# It works while the lab is connected here: crates/ostler-lab/src/inner/turn.rs.
+	nc -ll -p 9 -e /turn "$workload" $app/work/cgroup.freeze &
+	listening 9
+fi
 
 # The vCPUs that the workload may use, each time that they change: what the agent was asked for, told by someone else.
 vcpus=
 say_vcpus() {
-	now=$(cat /sys/fs/cgroup/app/cpuset.cpus.effective)
+	# No program is started for it: a guest that does nothing is to take next to nothing.
+	read -r now < $app/cpuset.cpus.effective
 	[ "$now" = "$vcpus" ] || echo "LAB_VCPUS $now"
 	vcpus=$now
 }
@@ -88,8 +130,16 @@ fi
 [ -x /ostler-guest ] && { /ostler-guest --cgroup app > /dev/console 2>&1 & }
 
 echo "LAB_READY $(cut -d' ' -f1 /proc/uptime)"
+# Nobody ever writes here: waiting for someone who does is to sleep without starting a program for it.
+mkfifo /tmp/nothing
+exec 3<> /tmp/nothing
 while :; do
-	sleep 1
+	read -r -t 1 -u 3 _
 	say_vcpus
-	[ "$workload" = spin ] && echo "LAB_WORK $(cat /tmp/work.* | awk '{ s += $1 } END { print s }')"
+	case $workload in
+	mixed | disk-* | spin)
+		work_done "$workload"
+		echo "LAB_WORK $work"
+		;;
+	esac
 done

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 
 use crate::binaries::Binaries;
 use crate::error::LabError;
-use crate::gather::Summary;
+use crate::gather;
 use crate::image::{Image, LabDir, Series};
 use crate::machine::Time;
 use crate::program::Program;
@@ -117,7 +117,7 @@ pub struct ReportArgs {
 /// Where results go.
 #[derive(Debug, Args)]
 pub struct Out {
-    /// Write one JSON line per policy to this file.
+    /// Write one JSON line per policy, and one per cell, to this file.
     #[arg(long)]
     json: Option<PathBuf>,
     /// Write the report, one HTML file, here too.
@@ -294,7 +294,7 @@ fn run_scenario(lab: &LabDir, args: &RunArgs, progress: Progress) -> anyhow::Res
 
 /// Shows what came of a run, and writes it where it is wanted.
 fn show(result: &RunResult, out: &Out) -> anyhow::Result<ExitCode> {
-    let lines: Vec<_> = result.summaries.iter().flat_map(Summary::lines).collect();
+    let lines = gather::result_lines(&result.summaries);
     if let Some(path) = &out.json {
         make_folder_of(path)?;
         run::write_lines(path, &lines)?;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use ostler_model::CpuSet;
+use ostler_model::{CpuSet, GuestBoost};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -137,6 +137,14 @@ pub enum Event {
         /// P50 and P95 of each period under load that saw responses.
         periods_us: Vec<(f64, f64)>,
     },
+    /// What the steward's scheduler of vCPUs had done by the end of some of its periods: of the last before the load, and of a choice of those
+    /// under load, the last among them. Records from before it was told lack it.
+    Boost {
+        /// Index of the cell.
+        cell: u32,
+        /// In order.
+        periods: Vec<BoostPeriod>,
+    },
     /// A change of the steward's plan, from its record, told when the cell's load is over.
     Steward {
         /// Index of the cell.
@@ -218,6 +226,15 @@ pub struct GuestSample {
     pub idle: bool,
     /// Rounds of work that it says it has done, if it counts.
     pub work: Option<u64>,
+}
+
+/// What the scheduler of vCPUs had done by the end of a period.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub struct BoostPeriod {
+    /// Unix time on the host's clock.
+    pub unix_ms: u64,
+    /// For and to each guest, since it came. Delays are kept of the first and the last period only.
+    pub guests: Vec<GuestBoost>,
 }
 
 /// What was counted in a cell, from procfs and cgroups, independent of the steward.

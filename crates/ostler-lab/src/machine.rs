@@ -313,6 +313,8 @@ pub struct GuestPaths {
     pub serial: PathBuf,
     /// QMP socket.
     pub qmp: PathBuf,
+    /// Its disk's file, if it has a disk.
+    pub disk: Option<PathBuf>,
 }
 
 /// Where guests' QMP sockets are, inside the emulated host.
@@ -368,10 +370,11 @@ pub fn guest(guest: &Guest, index: usize, paths: &GuestPaths) -> Command {
         "-append",
         &format!(
             "console=ttyS0 quiet panic=-1 reboot=t mitigations=off {GUEST_CLOCK} \
-             lab.name={} lab.ip={}/24 lab.workload={workload} lab.memory_mb={}",
+             lab.name={} lab.ip={}/24 lab.workload={workload} lab.memory_mb={}{}",
             guest.name,
             guest_address(index),
-            guest.memory_mib
+            guest.memory_mib,
+            if guest.in_turn { " lab.in_turn" } else { "" }
         ),
     ]);
     qemu.args(["-serial", &format!("file:{}", paths.serial.display())]);
@@ -409,6 +412,13 @@ pub fn guest(guest: &Guest, index: usize, paths: &GuestPaths) -> Command {
         "-device",
         &format!("vhost-vsock-pci,guest-cid={}", guest_cid(index)),
     ]);
+    if let Some(disk) = &paths.disk {
+        qemu.args([
+            "-drive",
+            &format!("if=none,format=raw,id=disk,file={}", escape(disk)),
+        ]);
+        qemu.args(["-device", "virtio-blk-pci,drive=disk"]);
+    }
     qemu
 }
 

@@ -172,12 +172,14 @@ fn a_guest_has_a_vector_for_every_queue() {
         queues: 4,
         workload: Workload::Memcached,
         slo_p95_us: Some(1000),
+        in_turn: false,
     };
     let paths = GuestPaths {
         kernel: "k".into(),
         initrd: "i".into(),
         serial: "s".into(),
         qmp: "q".into(),
+        disk: None,
     };
     let line = words(&guest(&lc, 0, &paths));
     assert!(
@@ -189,5 +191,41 @@ fn a_guest_has_a_vector_for_every_queue() {
     assert!(
         !line.contains("queues=") && !line.contains("mq=on"),
         "a tap of one queue is opened without multi_queue: {line}"
+    );
+}
+
+#[test]
+fn a_guest_has_a_disk_where_it_works_on_one_and_takes_turns_where_it_is_told() {
+    let mut disk = Guest {
+        name: "d".into(),
+        class: Class::BestEffort,
+        vcpus: 1,
+        memory_mib: 160,
+        queues: 1,
+        workload: Workload::DiskRead,
+        slo_p95_us: None,
+        in_turn: true,
+    };
+    let paths = |disk| GuestPaths {
+        kernel: "k".into(),
+        initrd: "i".into(),
+        serial: "s".into(),
+        qmp: "q".into(),
+        disk,
+    };
+    let line = words(&guest(&disk, 0, &paths(Some("/run/d,1".into()))));
+    assert!(
+        line.contains("id=disk,file=/run/d,,1 -device virtio-blk-pci,drive=disk"),
+        "{line}"
+    );
+    assert!(
+        line.contains("lab.workload=disk-read lab.memory_mb=160 lab.in_turn "),
+        "{line}"
+    );
+    disk.in_turn = false;
+    let line = words(&guest(&disk, 0, &paths(None)));
+    assert!(
+        !line.contains("virtio-blk") && !line.contains("in_turn"),
+        "{line}"
     );
 }

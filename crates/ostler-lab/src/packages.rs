@@ -44,6 +44,7 @@ pub const TEST: &[&str] = &[
     "libvirt-dev",
     "memcached",
     "nginx-light",
+    "redis-server",
     "valgrind",
 ];
 
@@ -60,6 +61,7 @@ pub const HOST: &[&str] = &[
     "numactl",
     "procps",
     "qemu-system-x86",
+    "redis-server",
     "socat",
     "stress-ng",
     "util-linux",

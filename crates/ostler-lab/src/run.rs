@@ -143,7 +143,7 @@ pub fn run(
 /// too. Returns the summaries and where the report is.
 fn sum_up(folder: &Path, program: &Program) -> Result<(Vec<Summary>, PathBuf)> {
     let summaries = gather::summaries(program, &read_events(&folder.join(EVENTS))?);
-    let lines: Vec<_> = summaries.iter().flat_map(Summary::lines).collect();
+    let lines = gather::result_lines(&summaries);
     write_lines(&folder.join("summary.jsonl"), &lines)?;
     let report = folder.join("report.html");
     let runs: Vec<_> = summaries.iter().map(|summary| &summary.run).collect();
@@ -435,7 +435,9 @@ mod tests {
         let page = std::fs::read_to_string(&result.report).expect("a page");
         assert!(page.contains("vanilla"));
         let kept = std::fs::read_to_string(dir.path().join("summary.jsonl")).expect("lines");
-        assert_eq!(kept.lines().count(), 2);
+        let of_cells = |line: &&str| line.starts_with("{\"cell\":0,");
+        assert_eq!(kept.lines().count(), 3, "two policies' and a cell's");
+        assert_eq!(kept.lines().filter(of_cells).count(), 1);
 
         std::fs::write(dir.path().join("program.json"), "{").expect("damage");
         let refused = report(dir.path()).expect_err("it is damaged").to_string();

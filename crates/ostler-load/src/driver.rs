@@ -9,6 +9,9 @@
 //! that hash them). A request whose window has been settled while it waited is thrown away when it reaches the head: it has been
 //! charged as a timeout already, and sending it would only drag one overload into the next step.
 //!
+//! On a wire that may lose replies (ICMP), a lane is a socket, a reply may be any slot's, and what was never answered gives its slot back
+//! when its window is settled.
+//!
 //! Everything is an argument, so tests drive it through stalls of any length in no time at all.
 
 use std::collections::VecDeque;
@@ -17,7 +20,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::ledger::{Ledger, Limits, Outcome, Window};
-use crate::proto::{Protocol, Reply};
+use crate::proto::{Protocol, Reply, Wire};
 use crate::schedule::{Arrival, Plan, Schedule};
 
 /// At most this many requests fall due in one turn, so that replies are read even when the client is far behind.
@@ -104,6 +107,11 @@ impl<P: Protocol> Driver<P> {
             dirty: Vec::with_capacity(shape.lanes),
             ledger: Ledger::new(plan.clone(), limits),
         }
+    }
+
+    /// What carries its requests.
+    pub fn wire(&self) -> Wire {
+        self.protocol.wire()
     }
 
     /// A lane's connection stands.
@@ -195,8 +203,40 @@ impl<P: Protocol> Driver<P> {
         }
     }
 
-    /// Takes in bytes that came on a lane.
-    pub fn received(&mut self, lane: usize, mut bytes: &[u8], now_ns: u64) -> Result<(), LaneLost> {
+    /// Takes in bytes that came on a lane: a piece of its stream, or one datagram.
+    pub fn received(&mut self, lane: usize, bytes: &[u8], now_ns: u64) -> Result<(), LaneLost> {
+        match self.protocol.wire() {
+            Wire::Stream => self.piece(lane, bytes, now_ns),
+            Wire::Icmp { .. } => {
+                self.datagram(lane, bytes, now_ns);
+                Ok(())
+            }
+        }
+    }
+
+    /// What answers none of the requests in flight is nothing: it may have come late, come twice, or be made up.
+    fn datagram(&mut self, lane: usize, bytes: &[u8], now_ns: u64) {
+        let (protocol, state) = (&self.protocol, &mut self.lanes[lane]);
+        let parser = &mut state.parser;
+        let found = state
+            .in_flight
+            .iter()
+            .enumerate()
+            .find_map(
+                |(at, waiting)| match protocol.parse(parser, waiting.request, bytes).1 {
+                    Reply::Complete(outcome) | Reply::Last(outcome) => Some((at, outcome)),
+                    Reply::Incomplete | Reply::Broken => None,
+                },
+            );
+        let Some((at, outcome)) = found else { return };
+        if let Some(Waiting { arrival, .. }) = state.in_flight.remove(at) {
+            self.ledger
+                .ended(arrival.window, arrival.intended_ns, now_ns, outcome);
+            self.free.push_back((lane, state.epoch));
+        }
+    }
+
+    fn piece(&mut self, lane: usize, mut bytes: &[u8], now_ns: u64) -> Result<(), LaneLost> {
         let state = &mut self.lanes[lane];
         while !bytes.is_empty() {
             // Bytes that nobody asked for: whatever they are, we are out of step.
@@ -256,12 +296,29 @@ impl<P: Protocol> Driver<P> {
         if self.next.is_some_and(|a| a.intended_ns <= now_ns) {
             return None;
         }
-        self.ledger.settle(now_ns, |charge| {
+        let settled = self.ledger.settle(now_ns, |charge| {
             let in_flight = lanes.iter().flat_map(|lane| &lane.in_flight);
             for waiting in queue.iter().chain(in_flight) {
                 charge(waiting.arrival.window, waiting.arrival.intended_ns);
             }
-        })
+        })?;
+        if settled.timeouts > 0 && self.protocol.wire() != Wire::Stream {
+            self.give_up_past();
+        }
+        Some(settled)
+    }
+
+    /// Frees the slots of requests that have been charged as unanswered: where replies may be lost, none need ever come.
+    fn give_up_past(&mut self) {
+        for (lane, state) in self.lanes.iter_mut().enumerate() {
+            let before = state.in_flight.len();
+            state
+                .in_flight
+                .retain(|waiting| !self.ledger.is_past(waiting.arrival.window));
+            for _ in state.in_flight.len()..before {
+                self.free.push_back((lane, state.epoch));
+            }
+        }
     }
 
     /// Whether every window has been settled.

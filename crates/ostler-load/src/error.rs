@@ -35,6 +35,16 @@ pub enum LoadError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The kernel gives us no socket for ICMP echo.
+    #[error(
+        "opening an ICMP socket to {target}; where it may not be opened, `sysctl net.ipv4.ping_group_range='0 2147483647'` allows it"
+    )]
+    Icmp {
+        /// Whom we wanted to ask.
+        target: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// The preload did not finish.
     #[error(
         "preloading {target}: {what}; check the server's memory limit, or run without --preload"

@@ -20,9 +20,9 @@ pub enum Line {
 /// What is about to run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Start {
-    /// `memcached` or `http`.
+    /// `memcached`, `redis`, `http`, `echo` or `ping`.
     pub protocol: String,
-    /// Address and port.
+    /// Address and port; the port of a `ping` means nothing.
     pub target: String,
     /// Same seed, same requests at the same intended times.
     pub seed: u64,

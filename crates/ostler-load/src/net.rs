@@ -2,15 +2,14 @@
 //!
 //! One thread owns its connections, its driver and a timer. A turn is: take in what is due, write what can be written, wait for
 //! replies or for the next due instant, read. A short read means the socket is empty (edge-triggered polling is sound with that rule
-//! on stream sockets), which saves a system call per reply. A lost connection is opened again after a pause, for ever; requests
+//! on streams), which saves a system call per reply. A lost connection is opened again after a pause, for ever; requests
 //! meanwhile wait their turn and are charged for it.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use mio::net::TcpStream;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 
@@ -18,49 +17,28 @@ use crate::clock::{Timer, monotonic_ns};
 use crate::driver::Driver;
 use crate::error::LoadError;
 use crate::ledger::Window;
-use crate::proto::Protocol;
+use crate::link::Link;
+use crate::proto::{Protocol, Wire};
 
 /// Below this the loop polls instead of sleeping: arming a timer and waking up costs about as much.
 const SPIN_NS: u64 = 20_000;
 /// A lost connection is opened again after this.
 const RECONNECT_NS: u64 = 100_000_000;
-/// The first connections must stand within this.
-const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 const READ_BYTES: usize = 256 << 10;
 /// A connection with more to read than this waits until the others have had their turn.
 const READS_PER_TURN_MAX: usize = 16;
 
 #[derive(Debug)]
 enum Socket {
-    Open(TcpStream),
-    Opening(TcpStream),
+    Open(Link),
+    Opening(Link),
     Down { retry_ns: u64 },
-}
-
-/// Opens `count` connections, all or none.
-pub fn connect_all(
-    target: SocketAddr,
-    count: usize,
-) -> Result<Vec<std::net::TcpStream>, LoadError> {
-    (0..count)
-        .map(|index| {
-            let refuse = |source| LoadError::Connect {
-                target,
-                index,
-                source,
-            };
-            let stream =
-                std::net::TcpStream::connect_timeout(&target, CONNECT_TIME_MAX).map_err(refuse)?;
-            stream.set_nodelay(true).map_err(refuse)?;
-            stream.set_nonblocking(true).map_err(refuse)?;
-            Ok(stream)
-        })
-        .collect()
 }
 
 /// One thread of load.
 pub struct Worker<P: Protocol> {
     driver: Driver<P>,
+    wire: Wire,
     target: SocketAddr,
     sockets: Vec<Socket>,
     poll: Poll,
@@ -78,13 +56,13 @@ impl<P: Protocol> Worker<P> {
     pub fn new(
         mut driver: Driver<P>,
         target: SocketAddr,
-        streams: Vec<std::net::TcpStream>,
+        links: Vec<Link>,
         start_ns: u64,
     ) -> Result<Self, LoadError> {
         let fail = |what| move |source| LoadError::Loop { what, source };
         let poll = Poll::new().map_err(fail("epoll_create"))?;
         let timer = Timer::new()?;
-        let timer_token = Token(streams.len());
+        let timer_token = Token(links.len());
         poll.registry()
             .register(
                 &mut SourceFd(&timer.raw_fd()),
@@ -92,20 +70,20 @@ impl<P: Protocol> Worker<P> {
                 Interest::READABLE,
             )
             .map_err(fail("registering the timer"))?;
-        let mut sockets = Vec::with_capacity(streams.len());
-        for (lane, stream) in streams.into_iter().enumerate() {
-            let mut stream = TcpStream::from_std(stream);
+        let mut sockets = Vec::with_capacity(links.len());
+        for (lane, mut link) in links.into_iter().enumerate() {
             poll.registry()
                 .register(
-                    &mut stream,
+                    &mut link,
                     Token(lane),
                     Interest::READABLE | Interest::WRITABLE,
                 )
                 .map_err(fail("registering a connection"))?;
             driver.lane_opened(lane);
-            sockets.push(Socket::Open(stream));
+            sockets.push(Socket::Open(link));
         }
         Ok(Self {
+            wire: driver.wire(),
             driver,
             target,
             sockets,
@@ -184,13 +162,13 @@ impl<P: Protocol> Worker<P> {
     }
 
     fn writable(&mut self, lane: usize) {
-        if let Socket::Opening(stream) = &self.sockets[lane] {
-            if !matches!(stream.take_error(), Ok(None)) || stream.peer_addr().is_err() {
+        if let Socket::Opening(link) = &self.sockets[lane] {
+            if !link.stands() {
                 return self.lost(lane);
             }
             let down = Socket::Down { retry_ns: 0 };
-            if let Socket::Opening(stream) = std::mem::replace(&mut self.sockets[lane], down) {
-                self.sockets[lane] = Socket::Open(stream);
+            if let Socket::Opening(link) = std::mem::replace(&mut self.sockets[lane], down) {
+                self.sockets[lane] = Socket::Open(link);
                 self.down -= 1;
                 self.driver.lane_opened(lane);
             }
@@ -199,12 +177,16 @@ impl<P: Protocol> Worker<P> {
     }
 
     fn flush(&mut self, lane: usize) {
-        while let Socket::Open(stream) = &mut self.sockets[lane] {
+        while let Socket::Open(link) = &mut self.sockets[lane] {
             let unsent = self.driver.unsent(lane);
-            if unsent.is_empty() {
+            let piece = match self.wire {
+                Wire::Stream => unsent,
+                Wire::Icmp { bytes } => &unsent[..bytes.min(unsent.len())],
+            };
+            if piece.is_empty() {
                 return;
             }
-            match stream.write(unsent) {
+            match link.send(piece) {
                 Ok(0) => return self.lost(lane),
                 Ok(count) => self.driver.wrote(lane, count),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
@@ -216,10 +198,11 @@ impl<P: Protocol> Worker<P> {
 
     fn readable(&mut self, lane: usize) {
         let mut reads = 0;
-        while let Socket::Open(stream) = &mut self.sockets[lane] {
+        while let Socket::Open(link) = &mut self.sockets[lane] {
             reads += 1;
-            match stream.read(&mut self.buffer) {
-                Ok(0) => return self.lost(lane),
+            let stream = self.wire == Wire::Stream;
+            match link.receive(&mut self.buffer) {
+                Ok(0) if stream => return self.lost(lane),
                 Ok(count) => {
                     let now_ns = monotonic_ns().saturating_sub(self.start_ns);
                     if self
@@ -229,7 +212,7 @@ impl<P: Protocol> Worker<P> {
                     {
                         return self.lost(lane);
                     }
-                    if count < self.buffer.len() {
+                    if stream && count < self.buffer.len() {
                         return;
                     }
                     if reads >= READS_PER_TURN_MAX {
@@ -249,14 +232,14 @@ impl<P: Protocol> Worker<P> {
             retry_ns: now_ns + RECONNECT_NS,
         };
         match std::mem::replace(&mut self.sockets[lane], down) {
-            Socket::Open(mut stream) => {
+            Socket::Open(mut link) => {
                 // It is closed in the next line; failing to unregister it is of no consequence.
-                let _ = self.poll.registry().deregister(&mut stream);
+                let _ = self.poll.registry().deregister(&mut link);
                 self.down += 1;
                 self.driver.lane_closed(lane, now_ns);
             }
-            Socket::Opening(mut stream) => {
-                let _ = self.poll.registry().deregister(&mut stream);
+            Socket::Opening(mut link) => {
+                let _ = self.poll.registry().deregister(&mut link);
             }
             Socket::Down { .. } => {}
         }
@@ -282,14 +265,13 @@ impl<P: Protocol> Worker<P> {
     }
 
     fn open_again(&mut self, lane: usize, now_ns: u64) -> u64 {
-        let opened = TcpStream::connect(self.target).and_then(|mut stream| {
-            stream.set_nodelay(true)?;
+        let opened = Link::reopen(self.target, self.wire).and_then(|mut link| {
             self.poll.registry().register(
-                &mut stream,
+                &mut link,
                 Token(lane),
                 Interest::READABLE | Interest::WRITABLE,
             )?;
-            Ok(stream)
+            Ok(link)
         });
         let retry_ns = now_ns + RECONNECT_NS;
         self.sockets[lane] = opened.map_or(Socket::Down { retry_ns }, Socket::Opening);

@@ -1,23 +1,26 @@
 //! A whole run: check the settings, preload, connect, start the threads, put their windows together.
 
-use std::io::{BufWriter, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::{Arc, mpsc};
+use std::ops::Range;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::clock::{monotonic_ns, unix_ms};
 use crate::driver::{Driver, Shape};
 use crate::error::LoadError;
-use crate::ledger::{Limits, Window};
+use crate::ledger::{Limits, Outcome, Window};
 use crate::lines::{Line, Start, StepLine, Writer};
-use crate::net::{Worker, connect_all};
-use crate::proto::{Http, Keyspace, Memcached, MemcachedMix, Protocol};
+use crate::link::Link;
+use crate::net::Worker;
+use crate::proto::{Echo, Http, KeyRequest, KeyValue, Memcached, Ping, Protocol, Redis, Reply};
 use crate::schedule::Plan;
 
 /// Threads connect first and start together after this pause.
 const START_DELAY_NS: u64 = 5_000_000;
 /// Sets in flight while preloading.
 const PRELOAD_BATCH: usize = 64;
+const PRELOAD_READ_BYTES: usize = 4 << 10;
 const PRELOAD_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// What is common to all protocols.
@@ -79,16 +82,19 @@ impl Config {
 /// Drives a memcached server with ETC-like traffic; `line` is called with each result line as it becomes final.
 pub fn memcached(
     config: &Config,
-    keys: &Arc<Keyspace>,
-    mix: MemcachedMix,
+    memcached: &Memcached,
     line: &mut dyn FnMut(Line),
 ) -> Result<Vec<StepLine>, LoadError> {
-    run(
-        config,
-        "memcached",
-        &Memcached::new(Arc::clone(keys), mix)?,
-        line,
-    )
+    run(config, "memcached", memcached, line)
+}
+
+/// Drives a redis server with the same traffic.
+pub fn redis(
+    config: &Config,
+    redis: &Redis,
+    line: &mut dyn FnMut(Line),
+) -> Result<Vec<StepLine>, LoadError> {
+    run(config, "redis", redis, line)
 }
 
 /// Drives an HTTP/1.1 server.
@@ -98,6 +104,16 @@ pub fn http(
     line: &mut dyn FnMut(Line),
 ) -> Result<Vec<StepLine>, LoadError> {
     run(config, "http", http, line)
+}
+
+/// Drives a server that sends back what it is sent.
+pub fn echo(config: &Config, line: &mut dyn FnMut(Line)) -> Result<Vec<StepLine>, LoadError> {
+    run(config, "echo", &Echo, line)
+}
+
+/// Sends a machine ICMP echo requests; the target's port means nothing.
+pub fn ping(config: &Config, line: &mut dyn FnMut(Line)) -> Result<Vec<StepLine>, LoadError> {
+    run(config, "ping", &Ping, line)
 }
 
 fn run<P>(
@@ -115,8 +131,8 @@ where
     let threads = config.threads;
     let plan = config.plan.share(threads);
     let lanes = config.connections / threads;
-    let streams = (0..threads)
-        .map(|_| connect_all(config.target, lanes))
+    let links = (0..threads)
+        .map(|_| Link::open_all(config.target, protocol.wire(), lanes))
         .collect::<Result<Vec<_>, _>>()?;
 
     let start_monotonic_ns = monotonic_ns() + START_DELAY_NS;
@@ -135,7 +151,7 @@ where
     }));
 
     let mut workers = Vec::with_capacity(threads);
-    for (stream, sockets) in (0..).zip(streams) {
+    for (stream, links) in (0..).zip(links) {
         let shape = Shape {
             lanes,
             depth: config.depth,
@@ -147,7 +163,7 @@ where
         workers.push(Worker::new(
             driver,
             config.target,
-            sockets,
+            links,
             start_monotonic_ns,
         )?);
     }
@@ -199,7 +215,7 @@ fn next_merged(receivers: &[mpsc::Receiver<Window>]) -> Option<Window> {
 }
 
 /// Writes every key once, so that gets find their values.
-pub fn preload(target: SocketAddr, keys: &Keyspace) -> Result<(), LoadError> {
+pub fn preload<P: KeyValue>(target: SocketAddr, protocol: &P) -> Result<(), LoadError> {
     let io = |what: &str| {
         let what = what.to_owned();
         move |source| LoadError::Preload {
@@ -216,35 +232,67 @@ pub fn preload(target: SocketAddr, keys: &Keyspace) -> Result<(), LoadError> {
     stream
         .set_write_timeout(Some(PRELOAD_TIME_MAX))
         .map_err(io("cannot set a timeout"))?;
-    let mut writer = BufWriter::with_capacity(256 << 10, &stream);
     let mut out = Vec::new();
-    let count = u32::try_from(keys.len()).unwrap_or(u32::MAX);
+    let mut replies = Replies {
+        stream: &stream,
+        parser: P::Parser::default(),
+        buffer: vec![0; PRELOAD_READ_BYTES],
+        unread: 0..0,
+    };
+    let count = u32::try_from(protocol.keys().len()).unwrap_or(u32::MAX);
     let numbers: Vec<u32> = (0..count).collect();
     for batch in numbers.chunks(PRELOAD_BATCH) {
         out.clear();
         for &key in batch {
-            keys.encode_set(key, &mut out);
+            protocol.encode(KeyRequest::Set(key), &mut out);
         }
         let at = || format!("keys {} to {} of {count}", batch[0], batch[batch.len() - 1]);
-        writer
-            .write_all(&out)
-            .and_then(|()| writer.flush())
-            .map_err(io(&at()))?;
-        let expected = b"STORED\r\n".repeat(batch.len());
-        let mut replies = vec![0; expected.len()];
-        (&stream).read_exact(&mut replies).map_err(io(&at()))?;
-        if replies != expected {
-            let said = String::from_utf8_lossy(&replies)
-                .lines()
-                .find(|l| *l != "STORED")
-                .unwrap_or_default()
-                .to_owned();
-            return Err(LoadError::Preload {
-                target,
-                what: format!("{}: the server said {said:?}", at()),
-                source: None,
-            });
+        (&stream).write_all(&out).map_err(io(&at()))?;
+        for &key in batch {
+            let stored = replies.is_stored(protocol, key).map_err(io(&at()))?;
+            if let Err(said) = stored {
+                return Err(LoadError::Preload {
+                    target,
+                    what: format!("{}: the server said {said:?}", at()),
+                    source: None,
+                });
+            }
         }
     }
     Ok(())
+}
+
+/// Reads replies to sets, one after the other.
+struct Replies<'a, P: KeyValue> {
+    stream: &'a TcpStream,
+    parser: P::Parser,
+    buffer: Vec<u8>,
+    unread: Range<usize>,
+}
+
+impl<P: KeyValue> Replies<'_, P> {
+    /// Whether the next reply says that the key was stored; else what was said instead, as far as it has come.
+    fn is_stored(&mut self, protocol: &P, key: u32) -> std::io::Result<Result<(), String>> {
+        loop {
+            if self.unread.is_empty() {
+                let count = self.stream.read(&mut self.buffer)?;
+                if count == 0 {
+                    return Err(ErrorKind::UnexpectedEof.into());
+                }
+                self.unread = 0..count;
+            }
+            let bytes = &self.buffer[self.unread.clone()];
+            let (used, reply) = protocol.parse(&mut self.parser, KeyRequest::Set(key), bytes);
+            let said = &bytes[..used];
+            self.unread.start += used;
+            match reply {
+                Reply::Incomplete => {}
+                Reply::Complete(Outcome::Done) => return Ok(Ok(())),
+                Reply::Complete(_) | Reply::Last(_) | Reply::Broken => {
+                    let said = String::from_utf8_lossy(said);
+                    return Ok(Err(said.trim_end().to_owned()));
+                }
+            }
+        }
+    }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ostler_load::driver::{Driver, Shape};
 use ostler_load::ledger::Limits;
-use ostler_load::proto::{Keyspace, Memcached, MemcachedMix};
+use ostler_load::proto::{Echo, KeyMix, Keyspace, Memcached, Ping, Protocol, Redis};
 use ostler_load::schedule::{Plan, SECOND_NS};
 
 struct Counting;
@@ -33,13 +33,11 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-#[test]
-fn allocations_grow_with_seconds_not_with_requests() {
-    let keys = Arc::new(Keyspace::new(1_000, 1_000, 1).unwrap());
-    let gets = MemcachedMix {
-        set_share: 0.0,
-        key_skew: 0.99,
-    };
+/// Answers each request at once, for three seconds; returns how many allocations the last two of them took.
+fn allocations<P: Protocol>(
+    protocol: P,
+    mut answer: impl FnMut(&[u8], &mut dyn FnMut(&[u8])),
+) -> u64 {
     let plan = Plan::parse("50000x3").unwrap();
     let limits = Limits {
         drain_ns: SECOND_NS,
@@ -53,23 +51,21 @@ fn allocations_grow_with_seconds_not_with_requests() {
         seed: 1,
         stream: 0,
     };
-    let mut driver = Driver::new(Memcached::new(keys, gets).unwrap(), &plan, shape, limits);
+    let mut driver = Driver::new(protocol, &plan, shape, limits);
     for lane in 0..shape.lanes {
         driver.lane_opened(lane);
     }
+    let mut sent = Vec::with_capacity(1 << 16);
     let (mut now_ns, mut settled, mut at_first_second) = (0, 0, 0);
     while !driver.is_done() {
         driver.advance(now_ns);
         while let Some(lane) = driver.take_dirty() {
-            let requests = driver
-                .unsent(lane)
-                .windows(2)
-                .filter(|w| w == b"\r\n")
-                .count();
-            driver.wrote(lane, driver.unsent(lane).len());
-            for _ in 0..requests {
-                driver.received(lane, b"END\r\n", now_ns).unwrap();
-            }
+            sent.clear();
+            sent.extend_from_slice(driver.unsent(lane));
+            driver.wrote(lane, sent.len());
+            answer(&sent, &mut |reply| {
+                driver.received(lane, reply, now_ns).unwrap();
+            });
         }
         while let Some(window) = driver.settle(now_ns) {
             settled += window.completed;
@@ -79,10 +75,39 @@ fn allocations_grow_with_seconds_not_with_requests() {
         }
         now_ns += 20_000;
     }
-    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - at_first_second;
     assert!(settled > 140_000, "{settled}");
+    ALLOCATIONS.load(Ordering::Relaxed) - at_first_second
+}
+
+#[test]
+fn allocations_grow_with_seconds_not_with_requests() {
+    let keys = Arc::new(Keyspace::new(1_000, 1_000, 1).unwrap());
+    let gets = KeyMix {
+        set_share: 0.0,
+        key_skew: 0.99,
+    };
+    let lines = |sent: &[u8]| sent.windows(2).filter(|&w| w == b"\r\n").count();
+    // One test, and one thread: the count is the whole program's.
+    let counts = [
+        allocations(
+            Memcached::new(Arc::clone(&keys), gets).unwrap(),
+            |sent, reply| (0..lines(sent)).for_each(|_| reply(b"END\r\n")),
+        ),
+        // A get of redis is five lines.
+        allocations(Redis::new(keys, gets).unwrap(), |sent, reply| {
+            (0..lines(sent) / 5).for_each(|_| reply(b"$-1\r\n"));
+        }),
+        allocations(Echo, |sent, reply| reply(sent)),
+        allocations(Ping, |sent, reply| {
+            for request in sent.chunks(64) {
+                let mut datagram = [0; 64];
+                datagram[1..].copy_from_slice(&request[1..]);
+                reply(&datagram);
+            }
+        }),
+    ];
     assert!(
-        allocations < 50,
-        "{allocations} allocations in two seconds of 50000 requests each"
+        counts.iter().all(|&count| count < 50),
+        "{counts:?} allocations in two seconds of 50000 requests each"
     );
 }

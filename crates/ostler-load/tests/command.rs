@@ -187,6 +187,43 @@ fn steps_from_a_file_come_out_in_order_as_json_lines() {
 }
 
 #[test]
+fn echoes_are_counted_and_what_isnt_an_echo_is_an_error() {
+    let due = |reply: fn(u8) -> u8| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = listener.local_addr().unwrap().to_string();
+        // It ends with the program, which ends its connection.
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let mut bytes = [0; 64];
+                while let Ok(count @ 1..) = stream.read(&mut bytes) {
+                    let replies = bytes.map(reply);
+                    if stream.write_all(&replies[..count]).is_err() {
+                        break;
+                    }
+                }
+            }
+        });
+        let lines = run(&[
+            "echo",
+            "--target",
+            &target,
+            "--rate",
+            "50",
+            "--seconds",
+            "1",
+            "--connections",
+            "1",
+        ]);
+        steps(&lines)[0].figures.clone()
+    };
+    let good = due(|byte| byte);
+    assert!(good.due > 0 && good.completed == good.due, "{good:?}");
+    let bad = due(|byte| byte ^ 1);
+    assert_eq!((bad.completed, bad.errors > 0), (0, true), "{bad:?}");
+}
+
+#[test]
 fn a_server_that_hangs_up_costs_errors_and_the_run_goes_on() {
     let server = Server::start(40);
     let target = server.address.to_string();
@@ -276,6 +313,11 @@ fn mistakes_are_said_in_words_that_help() {
             "is the server listening",
         ),
         (vec!["http", "--target", "nowhere"], "write HOST:PORT"),
+        (
+            vec!["ping", "--target", "127.0.0.1:7"],
+            "write HOST, without",
+        ),
+        (vec!["ping", "--target", "::1"], "net.ipv4.ping_group_range"),
         (
             vec![
                 "http",

@@ -6,9 +6,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ostler_load::LoadError;
 use ostler_load::ledger::Limits;
 use ostler_load::lines::{Line, StepLine};
-use ostler_load::proto::{Http, Keyspace, MemcachedMix};
+use ostler_load::proto::{Http, KeyMix, Keyspace, Memcached, Redis};
 use ostler_load::run::{self, Config};
 use ostler_load::schedule::Plan;
 
@@ -75,6 +76,14 @@ fn memcached() -> Option<Server> {
     start(command, target)
 }
 
+fn redis() -> Option<Server> {
+    let target = free_address();
+    let mut command = Command::new("redis-server");
+    command.args(["--bind", "127.0.0.1", "--save", "", "--port"]);
+    command.arg(target.port().to_string());
+    start(command, target)
+}
+
 fn config(target: SocketAddr, steps: &str) -> Config {
     Config {
         target,
@@ -109,38 +118,77 @@ fn memcached_answers_every_request() {
         );
         return;
     };
-    let keys = Arc::new(Keyspace::new(2_000, 4_096, 42).unwrap());
-    run::preload(server.target, &keys).unwrap();
-    let mix = MemcachedMix {
-        set_share: 0.1,
-        key_skew: 0.99,
-    };
+    let memcached = Memcached::new(keys(42), MIX).unwrap();
+    run::preload(server.target, &memcached).unwrap();
     for threads in [1, 2] {
         let config = Config {
             threads,
-            ..config(server.target, "1000x1,2000x1.5")
+            ..config(server.target, STEPS)
         };
         let mut lines = Vec::new();
-        let steps = run::memcached(&config, &keys, mix, &mut |line| lines.push(line)).unwrap();
-        assert_eq!(steps.len(), 2);
-        for step in &steps {
-            balanced(step);
-            assert_eq!(step.figures.errors, 0, "{step:?}");
-            assert_eq!(step.figures.hit_rate, Some(1.0));
-            assert!(step.figures.p50_us.unwrap() > 1.0);
-        }
-        // Poisson counts: six standard deviations.
-        assert!((steps[0].figures.due as f64 - 1000.0).abs() < 190.0);
-        assert!((steps[1].figures.due as f64 - 3000.0).abs() < 330.0);
-        let windows = lines
-            .iter()
-            .filter(|l| matches!(l, Line::Window(_)))
-            .count();
-        assert_eq!(windows, 1 + 2);
-        for line in &lines {
-            let text = serde_json::to_string(line).unwrap();
-            assert_eq!(&serde_json::from_str::<Line>(&text).unwrap(), line);
-        }
+        run::memcached(&config, &memcached, &mut |line| lines.push(line)).unwrap();
+        every_request_was_a_hit_or_stored(&lines);
+    }
+}
+
+#[test]
+fn redis_answers_every_request() {
+    let Some(server) = redis() else {
+        println!(
+            "SKIP redis_answers_every_request: no redis-server here (apt-get install redis-server)"
+        );
+        return;
+    };
+    let redis = Redis::new(keys(42), MIX).unwrap();
+    run::preload(server.target, &redis).unwrap();
+    let mut lines = Vec::new();
+    let config = config(server.target, STEPS);
+    run::redis(&config, &redis, &mut |line| lines.push(line)).unwrap();
+    every_request_was_a_hit_or_stored(&lines);
+
+    // Keys of another seed have other names or lengths.
+    let other = Redis::new(keys(43), MIX).unwrap();
+    let steps = run::redis(&config, &other, &mut |_| {}).unwrap();
+    balanced(&steps[0]);
+    assert!(steps[0].figures.hit_rate.unwrap() < 0.9, "{:?}", steps[0]);
+}
+
+const STEPS: &str = "1000x1,2000x1.5";
+const MIX: KeyMix = KeyMix {
+    set_share: 0.1,
+    key_skew: 0.99,
+};
+
+fn keys(seed: u64) -> Arc<Keyspace> {
+    Arc::new(Keyspace::new(2_000, 4_096, seed).unwrap())
+}
+
+fn every_request_was_a_hit_or_stored(lines: &[Line]) {
+    let steps: Vec<_> = lines
+        .iter()
+        .filter_map(|line| match line {
+            Line::Step(step) => Some(step),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(steps.len(), 2);
+    for step in &steps {
+        balanced(step);
+        assert_eq!(step.figures.errors, 0, "{step:?}");
+        assert_eq!(step.figures.hit_rate, Some(1.0));
+        assert!(step.figures.p50_us.unwrap() > 1.0);
+    }
+    // Poisson counts: six standard deviations.
+    assert!((steps[0].figures.due as f64 - 1000.0).abs() < 190.0);
+    assert!((steps[1].figures.due as f64 - 3000.0).abs() < 330.0);
+    let windows = lines
+        .iter()
+        .filter(|l| matches!(l, Line::Window(_)))
+        .count();
+    assert_eq!(windows, 1 + 2);
+    for line in lines {
+        let text = serde_json::to_string(line).unwrap();
+        assert_eq!(&serde_json::from_str::<Line>(&text).unwrap(), line);
     }
 }
 
@@ -150,19 +198,21 @@ fn without_preload_gets_miss_and_wrong_lengths_are_errors() {
         println!("SKIP without_preload_gets_miss_and_wrong_lengths_are_errors: no memcached here");
         return;
     };
-    let gets = MemcachedMix {
+    let gets = KeyMix {
         set_share: 0.0,
         key_skew: 0.0,
     };
     let keys = Arc::new(Keyspace::new(100, 1_000, 1).unwrap());
     let config = config(server.target, "500x0.5");
-    let steps = run::memcached(&config, &keys, gets, &mut |_| {}).unwrap();
+    let memcached = Memcached::new(keys, gets).unwrap();
+    let steps = run::memcached(&config, &memcached, &mut |_| {}).unwrap();
     assert_eq!(steps[0].figures.hit_rate, Some(0.0));
     assert_eq!(steps[0].figures.errors, 0);
 
     // Another seed writes the keys, some of the same name, with other lengths.
-    run::preload(server.target, &Keyspace::new(100, 1_000, 2).unwrap()).unwrap();
-    let steps = run::memcached(&config, &keys, gets, &mut |_| {}).unwrap();
+    let other = Arc::new(Keyspace::new(100, 1_000, 2).unwrap());
+    run::preload(server.target, &Memcached::new(other, gets).unwrap()).unwrap();
+    let steps = run::memcached(&config, &memcached, &mut |_| {}).unwrap();
     balanced(&steps[0]);
     assert!(steps[0].figures.errors > 0);
 }
@@ -206,8 +256,25 @@ fn nginx_answers_every_request() {
 }
 
 #[test]
+fn the_kernel_answers_every_ping() {
+    let loopback = "127.0.0.1:0".parse().unwrap();
+    let mut lines = Vec::new();
+    let steps = match run::ping(&config(loopback, "1000x1"), &mut |line| lines.push(line)) {
+        Err(LoadError::Icmp { source, .. }) => {
+            println!("SKIP the_kernel_answers_every_ping: no ICMP socket here ({source})");
+            return;
+        }
+        steps => steps.unwrap(),
+    };
+    balanced(&steps[0]);
+    assert_eq!(steps[0].figures.completed, steps[0].figures.due);
+    assert!(steps[0].figures.due > 0);
+}
+
+#[test]
 fn nobody_listening_is_said_so() {
-    let error = run::preload(free_address(), &Keyspace::new(10, 10, 1).unwrap()).unwrap_err();
+    let redis = Redis::new(keys(1), MIX).unwrap();
+    let error = run::preload(free_address(), &redis).unwrap_err();
     assert!(error.to_string().contains("cannot connect"), "{error}");
     let http = Http::new("h", "/", 1, None).unwrap();
     let error = run::http(&config(free_address(), "1x1"), &http, &mut |_| {}).unwrap_err();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ostler_load::driver::{Driver, Shape};
 use ostler_load::ledger::{Limits, Window};
-use ostler_load::proto::{Http, Keyspace, Memcached, MemcachedMix, Protocol};
+use ostler_load::proto::{Http, KeyMix, Keyspace, Memcached, Ping, Protocol};
 use ostler_load::schedule::{Plan, SECOND_NS, Schedule, Step};
 use proptest::prelude::*;
 
@@ -294,8 +294,140 @@ fn a_lost_connection_fails_what_was_in_flight_and_takes_requests_again() {
     assert!(windows[0].latency_ns.max() > 9 * SECOND_NS);
 }
 
+const PING_BYTES: usize = 64;
+
+/// What a kernel answers to a ping.
+fn pong(request: &[u8]) -> [u8; PING_BYTES] {
+    let mut reply: [u8; PING_BYTES] = request.try_into().unwrap();
+    reply[0] = 0;
+    reply
+}
+
+#[test]
+fn a_lost_reply_is_charged_once_and_its_slot_is_used_again() {
+    // One slot, and the reply to the first request is lost.
+    let plan = plan(5.0, 4);
+    let limits = Limits {
+        drain_ns: SECOND_NS / 2,
+        ..LIMITS
+    };
+    let mut driver = Driver::new(Ping, &plan, shape(1, 3), limits);
+    driver.lane_opened(0);
+    let (mut now_ns, mut requests, mut windows) = (0, 0, Vec::new());
+    while !driver.is_done() {
+        driver.advance(now_ns);
+        let sent = driver.unsent(0).to_vec();
+        driver.wrote(0, sent.len());
+        for request in sent.chunks(PING_BYTES) {
+            requests += 1;
+            if requests > 1 {
+                driver.received(0, &pong(request), now_ns).unwrap();
+            }
+        }
+        while let Some(window) = driver.settle(now_ns) {
+            windows.push(window);
+        }
+        now_ns += MS;
+    }
+    assert!(windows[0].timeouts >= 1 && windows[0].completed == 0);
+    let answered: u64 = windows.iter().map(|w| w.completed).sum();
+    assert_eq!(answered, requests - 1, "all but the lost one");
+    assert!(answered >= 5, "{answered}");
+    for window in &windows {
+        assert_eq!(window.due, window.completed + window.timeouts);
+        assert_eq!(window.latency_ns.len(), window.due);
+    }
+}
+
+#[test]
+fn who_answers_late_twice_or_in_another_order_is_counted_once_for_each_request() {
+    let plan = plan(100.0, 1);
+    let deep = Shape {
+        depth: 4,
+        ..shape(1, 5)
+    };
+    let mut driver = Driver::new(Ping, &plan, deep, LIMITS);
+    driver.lane_opened(0);
+    let mut now_ns = 0;
+    let mut sent = Vec::new();
+    while sent.len() < 4 * PING_BYTES {
+        now_ns += MS;
+        driver.advance(now_ns);
+        sent.extend_from_slice(driver.unsent(0));
+        driver.wrote(0, driver.unsent(0).len());
+    }
+    // The last first, each of them twice, and noise between them.
+    for request in sent.chunks(PING_BYTES).rev() {
+        for _ in 0..2 {
+            driver.received(0, &pong(request), now_ns).unwrap();
+            driver.received(0, b"noise", now_ns).unwrap();
+        }
+    }
+    // All four slots are free again, and four more requests go out; none of those is answered.
+    now_ns = 2 * SECOND_NS;
+    driver.advance(now_ns);
+    assert_eq!(driver.unsent(0).len(), 4 * PING_BYTES);
+    let window = driver.settle(12 * SECOND_NS).unwrap();
+    assert_eq!(window.completed, 4);
+    assert_eq!(window.due, window.completed + window.timeouts);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever a guest sends to whoever pings it, requests end in one way each, and only its own reply completes one.
+    #[test]
+    fn datagrams_of_any_kind_lose_no_request(
+        seed: u64, depth in 1..5_usize, lanes in 1..4_usize,
+        does in prop::collection::vec(0..6_u8, 1..40), noise in prop::collection::vec(any::<u8>(), 0..100),
+    ) {
+        let shape = Shape { lanes, depth, ..shape(1, seed) };
+        let limits = Limits { drain_ns: SECOND_NS / 3, ..LIMITS };
+        let mut driver = Driver::new(Ping, &plan(60.0, 3), shape, limits);
+        for lane in 0..lanes {
+            driver.lane_opened(lane);
+        }
+        let mut does = does.into_iter().cycle();
+        let (mut now_ns, mut answered, mut completed) = (0, 0, 0);
+        let mut late: Vec<(usize, [u8; PING_BYTES])> = Vec::new();
+        while !driver.is_done() {
+            driver.advance(now_ns);
+            for lane in 0..lanes {
+                let sent = driver.unsent(lane).to_vec();
+                driver.wrote(lane, sent.len());
+                for request in sent.chunks(PING_BYTES) {
+                    let reply = pong(request);
+                    let mut damaged = reply;
+                    damaged[40] ^= 1;
+                    match does.next().unwrap_or(0) {
+                        0 => late.push((lane, reply)),
+                        1 => driver.received(lane, &noise, now_ns).unwrap(),
+                        2 => driver.received(lane, &damaged, now_ns).unwrap(),
+                        3 => driver.received(lane, &reply[..20], now_ns).unwrap(),
+                        4 => {}
+                        _ => {
+                            answered += 1;
+                            driver.received(lane, &reply, now_ns).unwrap();
+                            driver.received(lane, &reply, now_ns).unwrap();
+                        }
+                    }
+                }
+            }
+            while let Some(window) = driver.settle(now_ns) {
+                prop_assert_eq!(window.due, window.completed + window.timeouts + window.dropped);
+                prop_assert_eq!(window.latency_ns.len(), window.due);
+                completed += window.completed;
+            }
+            // So late that they have been given up.
+            if now_ns > 4 * SECOND_NS {
+                for (lane, reply) in late.drain(..) {
+                    driver.received(lane, &reply, now_ns).unwrap();
+                }
+            }
+            now_ns += MS;
+        }
+        prop_assert_eq!(completed, answered);
+    }
 
     /// Whatever the server does, each request that was due ends in one way and has one latency.
     #[test]
@@ -330,7 +462,7 @@ proptest! {
     fn requests_do_not_depend_on_the_server(seed: u64, turn_us in 50..5_000_u64) {
         let keys = Arc::new(Keyspace::new(50, 100, 1).unwrap());
         let bytes = |turn_ns: u64| {
-            let mix = MemcachedMix { set_share: 0.0, key_skew: 0.5 };
+            let mix = KeyMix { set_share: 0.0, key_skew: 0.5 };
             let memcached = Memcached::new(Arc::clone(&keys), mix).unwrap();
             let mut driver = Driver::new(memcached, &plan(400.0, 1), shape(1, seed), LIMITS);
             driver.lane_opened(0);

@@ -30,7 +30,9 @@ pub use intent::{
     ForeignPolicy, GuestMatch, GuestRule, Intent, PartitionIntent, PartitionPolicy, QueueCount,
     SharedCores,
 };
-pub use outcome::{BoostOutcome, Failure, ForeignChange, ForeignHandling, GuestBoost, Outcome};
+pub use outcome::{
+    BoostOutcome, Failure, ForeignChange, ForeignHandling, GuestBoost, Outcome, delay_bound,
+};
 pub use pattern::Pattern;
 pub use plan::{BoostPlan, CpuWeight, Group, Groups, GuestPlan, IrqPlan, NicPlan, Plan, RunState};
 pub use reason::{Alternative, ByThreads, Layer, Reason, Unmeasured};

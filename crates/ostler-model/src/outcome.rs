@@ -67,17 +67,22 @@ pub struct GuestBoost {
 impl GuestBoost {
     /// A bound that this share of delays is below; `None` where there were none, or it took longer than all bounds.
     pub fn delay(&self, share: f64) -> Option<Nanos> {
-        let all: u64 = self.delays.iter().sum();
-        let wanted = (all as f64 * share).ceil().max(1.0);
-        let mut seen = 0;
-        let at = self.delays.iter().position(|count| {
-            seen += count;
-            seen as f64 >= wanted
-        })?;
-        // The last is without a bound.
-        let bounded = at + 1 < self.delays.len();
-        bounded.then(|| Nanos::from_micros(2 << at))
+        delay_bound(&self.delays, share)
     }
+}
+
+/// The same of any such counts, which can be added and taken from each other.
+pub fn delay_bound(delays: &[u64], share: f64) -> Option<Nanos> {
+    let all: u64 = delays.iter().sum();
+    let wanted = (all as f64 * share).ceil().max(1.0);
+    let mut seen = 0;
+    let at = delays.iter().position(|count| {
+        seen += count;
+        seen as f64 >= wanted
+    })?;
+    // The last is without a bound.
+    let bounded = at + 1 < delays.len();
+    bounded.then(|| Nanos::from_micros(2 << at))
 }
 
 /// A write that failed.

@@ -1,5 +1,7 @@
 //! The JSON line of a policy, and whether a run showed what its scenario expects of it.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -20,6 +22,9 @@ pub struct JsonLine {
     /// What its plans did.
     #[serde(flatten)]
     pub behaviour: Behaviour,
+    /// What each guest that counts its work did in a second, in its own unit: rounds or blocks.
+    #[serde(default)]
+    pub work_per_s: BTreeMap<String, f64>,
 }
 
 /// What a policy's plans did while it was under load, over all rounds: firm on any machine.
@@ -92,7 +97,7 @@ pub fn figure_names() -> Vec<String> {
     match serde_json::to_value(JsonLine::default()) {
         Ok(Value::Object(map)) => map
             .into_iter()
-            .filter(|(_, value)| !value.is_string())
+            .filter(|(_, value)| !value.is_string() && !value.is_object())
             .map(|(name, _)| name)
             .collect(),
         _ => Vec::new(),
@@ -213,6 +218,7 @@ mod tests {
         for name in ["core_seconds", "be_suspended_s", "nq_cores_max", "rounds"] {
             assert!(names.iter().any(|n| n == name), "{name} in {names:?}");
         }
-        assert!(!names.iter().any(|n| n == "policy" || n == "workload"));
+        let others = ["policy", "workload", "work_per_s"];
+        assert!(!names.iter().any(|n| others.contains(&n.as_str())));
     }
 }

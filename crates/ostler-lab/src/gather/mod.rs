@@ -1,25 +1,32 @@
 //! From a run's events to what the report shows: one [`RunSummary`] for each of the scenario's loads.
 //!
-//! A round of a policy becomes one [`PolicyLine`], and rounds become spreads. Percentiles can't be merged, so a round's are the
-//! median, over its windows of a second, of that window's percentile. Core-seconds are of cores held, as the steward's
+//! A round of a policy becomes one [`PolicyLine`], and rounds become spreads; what a vCPU scheduler is judged by is told cell by cell
+//! too ([`CellLine`]). Percentiles can't be merged, so a round's are the median, over its windows of a second, of that window's
+//! percentile, and those over all of a cell are the load generator's own, of loads of one step. Core-seconds are of cores held, as the steward's
 //! plans have them; without a steward, vCPUs and queues share all cores under test. Rounds in which something went wrong
 //! are left out, and the run says so.
 
+mod cells;
 mod expect;
+mod sharing;
 mod timeline;
 
 use std::collections::BTreeMap;
 
 use ostler_load::lines::{Figures as LoadFigures, Line, StepLine, WindowLine};
 use ostler_model::Class;
+use serde::Serialize;
 
-use crate::events::{Cell, Counters, Event, GuestSample, MachineCounters, Stamped};
+use crate::events::{BoostPeriod, Cell, Counters, Event, GuestSample, MachineCounters, Stamped};
 use crate::program::Program;
 use crate::report::{
-    Clock, CurvePoint, Family, Figures, Host, PolicyLine, PolicySummary, RunSummary, Spread,
+    Clock, CurvePoint, Family, Figures, Host, PolicyLine, PolicySummary, RunSummary, Sharing,
+    Spread,
 };
-use crate::scenario::{Guest, Load, Policy};
+use crate::scenario::{Guest, Load, Policy, Scenario};
+pub use cells::CellLine;
 pub use expect::{Behaviour, JsonLine, figure_names, unmet};
+use sharing::Sharers;
 use timeline::Decided;
 
 /// What a run amounts to under one of its loads.
@@ -29,6 +36,10 @@ pub struct Summary {
     pub run: RunSummary,
     /// Per policy, in the same order: what its plans did.
     pub behaviour: Vec<Behaviour>,
+    /// Per policy, in the same order: the work that guests did by themselves.
+    pub work_per_s: Vec<BTreeMap<String, f64>>,
+    /// One line for each cell in which nothing went wrong, in the order in which they ran.
+    pub cells: Vec<CellLine>,
 }
 
 impl Summary {
@@ -36,14 +47,40 @@ impl Summary {
     pub fn lines(&self) -> Vec<JsonLine> {
         let lines = self.run.lines().zip(&self.behaviour);
         lines
-            .map(|(line, behaviour)| JsonLine {
+            .zip(&self.work_per_s)
+            .map(|((line, behaviour), work_per_s)| JsonLine {
                 line,
                 workload: self.run.workload.clone(),
                 rounds: self.run.rounds,
                 behaviour: behaviour.clone(),
+                work_per_s: work_per_s.clone(),
             })
             .collect()
     }
+}
+
+/// A line of `ostler lab run --json`.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum ResultLine<'a> {
+    /// A policy's.
+    Policy(Box<JsonLine>),
+    /// A cell's.
+    Cell(&'a CellLine),
+}
+
+/// All lines of a run: load by load, its policies' and then its cells'.
+pub fn result_lines(summaries: &[Summary]) -> Vec<ResultLine<'_>> {
+    let of_load = |summary: &'_ Summary| {
+        summary
+            .lines()
+            .into_iter()
+            .map(|line| ResultLine::Policy(Box::new(line)))
+    };
+    summaries
+        .iter()
+        .flat_map(|summary| of_load(summary).chain(summary.cells.iter().map(ResultLine::Cell)))
+        .collect()
 }
 
 /// What one cell showed.
@@ -58,6 +95,7 @@ struct Seen<'a> {
     steps: Vec<StepLine>,
     decided: Vec<Decided>,
     tap_us: &'a [(f64, f64)],
+    boost: &'a [BoostPeriod],
     samples: Vec<(u64, &'a [GuestSample])>,
     counters: Option<&'a Counters>,
     failed: bool,
@@ -128,6 +166,11 @@ fn sort(events: &[Stamped]) -> (Machine, Vec<Seen<'_>>) {
                     seen.tap_us = periods_us;
                 }
             }
+            Event::Boost { cell, periods } => {
+                if let Some(seen) = cells.get_mut(cell) {
+                    seen.boost = periods;
+                }
+            }
             Event::Sample {
                 cell: Some(cell),
                 guests,
@@ -163,6 +206,7 @@ impl<'a> Seen<'a> {
             steps: Vec::new(),
             decided: Vec::new(),
             tap_us: &[],
+            boost: &[],
             samples: Vec::new(),
             counters: None,
             failed: false,
@@ -196,6 +240,7 @@ fn summary(
 ) -> Summary {
     let scenario = &program.scenario;
     let slo_us = guest.slo_p95_us.map_or(f64::NAN, |us| us as f64);
+    let worth = sharing::work_per_core_second(scenario, cells);
     let of_policy = |policy: &Policy| {
         let mine = cells
             .iter()
@@ -207,6 +252,22 @@ fn summary(
         .iter()
         .map(|policy| of_policy(policy).len())
         .min();
+    let workload = format!(
+        "{} in guest {} ({} vCPUs, {} queues), {} connections",
+        guest.workload, guest.name, guest.vcpus, guest.queues, load.connections
+    );
+    let lines = scenario.policies.iter().map(|policy| {
+        let line = |seen: &&Seen<'_>| policy_line(program, policy, slo_us, worth, seen);
+        of_policy(policy).iter().map(line).collect::<Vec<_>>()
+    });
+    let lines: Vec<_> = lines.collect();
+    let of_cells = scenario.policies.iter().zip(&lines);
+    let of_cells = of_cells.flat_map(|(policy, lines)| {
+        let rounds = of_policy(policy).into_iter().zip(lines);
+        rounds.map(|(seen, line)| CellLine::new(scenario, policy, &workload, seen.cell, line))
+    });
+    let mut of_cells: Vec<_> = of_cells.collect();
+    of_cells.sort_by_key(|line| line.cell);
     let run = RunSummary {
         scenario: scenario.name.clone(),
         description: scenario.summary.clone(),
@@ -222,10 +283,7 @@ fn summary(
             kernel: machine.kernel.clone(),
             hypervisor: machine.qemu.clone(),
         },
-        workload: format!(
-            "{} in guest {} ({} vCPUs, {} queues), {} connections",
-            guest.workload, guest.name, guest.vcpus, guest.queues, load.connections
-        ),
+        workload,
         // A round that went wrong counts for nobody.
         rounds: rounds.map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX)),
         clock: machine.clock.unwrap_or(Clock::Wall),
@@ -237,7 +295,8 @@ fn summary(
         policies: scenario
             .policies
             .iter()
-            .map(|policy| policy_summary(program, policy, slo_us, &of_policy(policy)))
+            .zip(&lines)
+            .map(|(policy, lines)| policy_summary(program, policy, lines, &of_policy(policy)))
             .collect(),
     };
     let behaviour = scenario
@@ -250,21 +309,46 @@ fn summary(
             })
         })
         .collect();
-    Summary { run, behaviour }
+    let work_per_s = scenario
+        .policies
+        .iter()
+        .map(|policy| work_per_s(&of_policy(policy)))
+        .collect();
+    Summary {
+        run,
+        behaviour,
+        work_per_s,
+        cells: of_cells,
+    }
+}
+
+/// Of each guest that counts its work, the median over rounds of what it did in a second.
+fn work_per_s(rounds: &[&Seen<'_>]) -> BTreeMap<String, f64> {
+    let mut rates: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    let counted = rounds.iter().filter_map(|seen| seen.counters);
+    for counters in counted.filter(|counters| counters.seconds > 0.0) {
+        for guest in &counters.guests {
+            if let Some(work) = guest.work {
+                let rates = rates.entry(&guest.name).or_default();
+                rates.push(work as f64 / counters.seconds);
+            }
+        }
+    }
+    let median = |rates: Vec<f64>| Some(Spread::of(rates.into_iter().map(Some))?.median);
+    rates
+        .into_iter()
+        .filter_map(|(name, rates)| Some((name.to_owned(), median(rates)?)))
+        .collect()
 }
 
 fn policy_summary(
     program: &Program,
     policy: &Policy,
-    slo_us: f64,
+    lines: &[PolicyLine],
     rounds: &[&Seen<'_>],
 ) -> PolicySummary {
-    let lines: Vec<_> = rounds
-        .iter()
-        .map(|seen| policy_line(program, policy, slo_us, seen))
-        .collect();
-    let figures = Figures::over_rounds(&lines);
-    let typical = typical(&figures, &lines).and_then(|at| rounds.get(at));
+    let figures = Figures::over_rounds(lines);
+    let typical = typical(&figures, lines).and_then(|at| rounds.get(at).copied());
     PolicySummary {
         policy: policy.name.clone(),
         about: policy.about.clone(),
@@ -277,7 +361,28 @@ fn policy_summary(
         curve: curve(rounds),
         timeline: typical.map(|seen| timeline::of(program, policy, seen)),
         machine: machine(rounds),
+        sharing: sharing_of(&program.scenario, policy, rounds, typical),
     }
+}
+
+/// How guests shared their cores; `None` in runs that compare no schedulers of vCPUs, whose reports are about other things.
+fn sharing_of(
+    scenario: &Scenario,
+    policy: &Policy,
+    rounds: &[&Seen<'_>],
+    typical: Option<&Seen<'_>>,
+) -> Option<Sharing> {
+    let mut schedulers = scenario.policies.iter().map(Policy::scheduler);
+    schedulers.find(Option::is_some)?;
+    let loaded = rounds.first().map_or("", |seen| &seen.cell.guest);
+    let sharers = Sharers::of(scenario, policy, loaded);
+    Some(Sharing {
+        ratio: sharers.ratio(),
+        scheduler: cells::scheduler(policy),
+        delays: sharing::all_delays(rounds),
+        guests: sharing::shares(&sharers, loaded, rounds),
+        timeline: typical.map_or_else(Vec::new, |seen| sharing::timeline(&sharers, seen)),
+    })
 }
 
 /// What the machine counted in all rounds together.
@@ -308,8 +413,16 @@ fn typical(figures: &Figures, lines: &[PolicyLine]) -> Option<usize> {
     (0..lines.len()).min_by(|&a, &b| distance(&lines[a]).total_cmp(&distance(&lines[b])))
 }
 
-fn policy_line(program: &Program, policy: &Policy, slo_us: f64, seen: &Seen<'_>) -> PolicyLine {
+/// A round's figures. `worth`: the work that a core-second is worth, where that is known.
+fn policy_line(
+    program: &Program,
+    policy: &Policy,
+    slo_us: f64,
+    worth: Option<f64>,
+    seen: &Seen<'_>,
+) -> PolicyLine {
     let scenario = &program.scenario;
+    let sharers = Sharers::of(scenario, policy, &seen.cell.guest);
     let p95s: Vec<f64> = seen
         .windows
         .iter()
@@ -347,6 +460,28 @@ fn policy_line(program: &Program, policy: &Policy, slo_us: f64, seen: &Seen<'_>)
                 .map(|g| g.cpu_seconds)
                 .sum()
         }),
+        ops_per_s: answers_per_s(seen),
+        cell_p50_us: whole(seen).and_then(|f| f.p50_us),
+        cell_p95_us: whole(seen).and_then(|f| f.p95_us),
+        cell_p99_us: whole(seen).and_then(|f| f.p99_us),
+        irq_to_run_p99_us: sharing::delay_p99_us(seen),
+        fairness_error_10s: sharers.fairness_error(seen),
+        neighbour_throughput: worth.and_then(|worth| sharers.neighbour_throughput(seen, worth)),
+    }
+}
+
+/// Correct answers over all steps.
+fn answers_per_s(seen: &Seen<'_>) -> Option<f64> {
+    let seconds: f64 = seen.steps.iter().map(|step| step.seconds).sum();
+    let answers: u64 = seen.steps.iter().map(|step| step.figures.completed).sum();
+    (seconds > 0.0).then(|| answers as f64 / seconds)
+}
+
+/// The figures of the whole load, which only a single step's can be.
+fn whole<'s>(seen: &'s Seen<'_>) -> Option<&'s LoadFigures> {
+    match seen.steps.as_slice() {
+        [step] => Some(&step.figures),
+        _ => None,
     }
 }
 
@@ -354,10 +489,12 @@ fn median_of(seen: &Seen<'_>, read: impl Fn(&LoadFigures) -> Option<f64>) -> Opt
     Spread::of(seen.windows.iter().map(|w| read(&w.figures))).map(|s| s.median)
 }
 
-/// The highest rate all of whose steps met the objective; 0 when the load had steps and none did. A step without an answer didn't.
+/// The highest rate all of whose steps met the objective; 0 when the load had steps and none did. A step without an answer didn't; one in
+/// which nothing was asked says nothing.
 fn max_rate(seen: &Seen<'_>, slo_us: f64) -> Option<f64> {
     let met = |step: &StepLine| step.figures.p95_us.is_some_and(|p95| p95 <= slo_us);
-    let rates = seen.steps.iter().map(|s| s.rate_per_s);
+    let asked = || seen.steps.iter().filter(|step| step.rate_per_s > 0.0);
+    let rates = asked().map(|s| s.rate_per_s);
     rates
         .filter(|rate| {
             let mut steps = seen
@@ -367,7 +504,7 @@ fn max_rate(seen: &Seen<'_>, slo_us: f64) -> Option<f64> {
             steps.all(met)
         })
         .max_by(f64::total_cmp)
-        .or_else(|| (!seen.steps.is_empty()).then_some(0.0))
+        .or_else(|| asked().next().map(|_| 0.0))
 }
 
 /// P95 at each rate, over all steps of that rate in all rounds.

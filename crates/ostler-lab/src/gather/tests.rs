@@ -79,10 +79,11 @@ pub fn cell(index: u32, policy: &str, p95s: [f64; 2], problems: &[&str]) -> Vec<
             });
         }
     }
-    let guest = |name: &str, cpu_seconds| GuestCounters {
+    let guest = |name: &str, cpu_seconds, work| GuestCounters {
         name: name.into(),
         cpu_seconds,
         migrations: 4,
+        work,
         ..GuestCounters::default()
     };
     let counters = Counters {
@@ -91,7 +92,10 @@ pub fn cell(index: u32, policy: &str, p95s: [f64; 2], problems: &[&str]) -> Vec<
         device_irqs: 6,
         ipis: 2,
         kvm_exits: Some(100),
-        guests: vec![guest("lc", 1.0), guest("be", 3.0)],
+        guests: vec![
+            guest("lc", 1.0, None),
+            guest("be", 3.0, Some(10 + u64::from(index))),
+        ],
         ..Counters::default()
     };
     let problems = problems.iter().map(|&p| p.to_owned()).collect();
@@ -157,6 +161,12 @@ fn rounds_become_spreads_and_failed_ones_are_left_out() {
     assert_eq!(line.migrations_per_s, Some(4.0));
     assert_eq!(line.irqs_per_s, Some(4.0));
     assert_eq!(line.kvm_exits_per_s, Some(50.0));
+    let work = BTreeMap::from([("be".to_owned(), 5.25)]);
+    assert_eq!(
+        all[0].lines()[0].work_per_s,
+        work,
+        "10 and 11 in two seconds"
+    );
     assert_eq!(
         vanilla
             .curve
@@ -182,6 +192,19 @@ fn who_bears_none_of_the_loads_bears_nothing() {
     };
     assert_eq!(rate(0), Some(0.0));
     assert_eq!(rate(1), None, "this one wasn't loaded at all");
+}
+
+#[test]
+fn who_is_asked_nothing_bears_no_rate() {
+    let mut events = cell(0, "vanilla", [1100.0, 1200.0], &[]);
+    for stamped in &mut events {
+        if let Event::Load { line, .. } = &mut stamped.event {
+            line["rate_per_s"] = 0.0.into();
+        }
+    }
+    let all = summaries(&program(), &events);
+    let figures = &all[0].run.policies[0].figures;
+    assert_eq!(figures.line("any").max_rate_under_slo, None);
 }
 
 #[test]

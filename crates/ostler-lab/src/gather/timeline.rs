@@ -26,13 +26,24 @@ struct Sentence {
 
 impl Seen<'_> {
     /// Unix time to the load's clock.
-    fn load_s_of_unix(&self, unix_ms: f64) -> f64 {
+    pub(super) fn load_s_of_unix(&self, unix_ms: f64) -> f64 {
         let from = self.load_from_ms.map_or(0.0, |ms| ms as f64);
         (unix_ms - from) / 1e3
     }
 
-    fn load_s_of_uptime(&self, t_ms: u64) -> f64 {
+    pub(super) fn load_s_of_uptime(&self, t_ms: u64) -> f64 {
         self.load_s_of_unix((t_ms.cast_signed() + self.offset_ms) as f64)
+    }
+
+    /// The plans that were in force under load.
+    pub(super) fn plans_under_load(&self) -> impl Iterator<Item = &Plan> {
+        let plans = self.plans();
+        let ends: Vec<f64> = plans.iter().skip(1).map(|(since, _)| *since).collect();
+        let ends = ends.into_iter().chain([f64::INFINITY]);
+        let spans = plans.into_iter().zip(ends);
+        spans
+            .filter(|((since, _), until)| *since < self.load_s() && *until > 0.0)
+            .map(|((_, decided), _)| &decided.plan)
     }
 
     /// Plans with the time each came into force, on the load's clock.

@@ -44,8 +44,13 @@ impl Recipe {
             kernel_suffix: "+deb13-amd64",
             packages: packages::HOST,
             host_modules: &["virtio_blk", "ext4"],
-            guest_modules: &["virtio_net", "vmw_vsock_virtio_transport"],
-            guest_programs: &["usr/bin/memcached", "usr/sbin/nginx", "usr/sbin/ethtool"],
+            guest_modules: &["virtio_blk", "virtio_net", "vmw_vsock_virtio_transport"],
+            guest_programs: &[
+                "usr/bin/memcached",
+                "usr/bin/redis-server",
+                "usr/sbin/nginx",
+                "usr/sbin/ethtool",
+            ],
             unwanted_modules: &[
                 "drivers/gpu",
                 "drivers/iio",

@@ -21,6 +21,7 @@ use super::net::Pnic;
 use super::sampler::Scene;
 use super::say::Say;
 use super::steward::{self, Steward};
+use super::turn::Turn;
 use crate::child::wait_timeout;
 use crate::events::{Cell, Event};
 use crate::program::Program;
@@ -68,10 +69,11 @@ impl Cells<'_> {
         &self.program.scenario
     }
 
-    /// Puts every key into a memcached guest, so that gets find something. The seed decides the keys.
+    /// Puts every key into a guest that stores them, so that gets find something. The seed decides the keys.
     fn fill(&mut self, load: &Load, seed: u64) -> anyhow::Result<()> {
         let (index, guest) = load::target(self.program, load)?;
-        if guest.workload != Workload::Memcached || self.filled.contains(&(index, seed)) {
+        let stores = matches!(guest.workload, Workload::Memcached | Workload::Redis);
+        if !stores || self.filled.contains(&(index, seed)) {
             return Ok(());
         }
         self.say.stage(format!("filling {}", load.guest));
@@ -122,14 +124,31 @@ impl Cells<'_> {
         if let Some(Err(e)) = steward.as_mut().map(|s| s.wait_ready(self.program)) {
             problems.push(format!("{e:#}"));
         }
+        let mut turn = match self.begin_turn(&load) {
+            Ok(turn) => turn,
+            Err(e) => {
+                problems.push(format!("{e:#}"));
+                None
+            }
+        };
         // Not for synchronisation: policies get the same time to settle before they are measured.
         std::thread::sleep(Duration::from_secs_f64(self.scenario().settle_s));
+        let mut said = |turn: &mut Option<(usize, Turn)>| {
+            let (index, turn) = turn.as_mut()?;
+            match turn.work() {
+                Ok(work) => self.running[*index].said(work),
+                Err(e) => problems.push(format!("{e:#}")),
+            }
+            Some(())
+        };
+        said(&mut turn);
         let before = self.reading()?;
         let from_ms = steward::unix_ms();
-        if let Err(e) = self.load(&load, cell, &out) {
-            problems.push(format!("{e:#}"));
-        }
+        let loaded = self.load(&load, cell, &out);
+        said(&mut turn);
         let after = self.reading()?;
+        drop(turn);
+        problems.extend(loaded.err().map(|e| format!("{e:#}")));
         let to_ms = steward::unix_ms();
         if let Some(steward) = steward {
             let decisions = steward.decisions_command();
@@ -139,6 +158,13 @@ impl Cells<'_> {
                 cell: cell.index,
                 periods_us: steward::tap_times(&periods, &cell.guest, from_ms, to_ms),
             });
+            let boost = steward::boost_periods(&periods, from_ms, to_ms);
+            if !boost.is_empty() {
+                self.say.say(Event::Boost {
+                    cell: cell.index,
+                    periods: boost,
+                });
+            }
             let told = steward::json_values(&decisions, |record| {
                 self.say.say(Event::Steward {
                     cell: cell.index,
@@ -155,6 +181,15 @@ impl Cells<'_> {
         });
         self.scene(None);
         Ok(())
+    }
+
+    /// Has a guest work whose own work rests but for its loads.
+    fn begin_turn(&self, load: &Load) -> anyhow::Result<Option<(usize, Turn)>> {
+        let (index, guest) = load::target(self.program, load)?;
+        if !guest.in_turn {
+            return Ok(None);
+        }
+        Ok(Some((index, Turn::begin(index)?)))
     }
 
     fn reading(&self) -> anyhow::Result<Reading> {
@@ -212,14 +247,20 @@ impl Cells<'_> {
     }
 
     fn load(&self, load: &Load, cell: &Cell, out: &Path) -> anyhow::Result<()> {
-        let steps: Vec<_> = load
-            .steps
-            .iter()
-            .map(|s| format!("{}x{}", s.rate, s.seconds))
-            .collect();
+        let (_, guest) = load::target(self.program, load)?;
+        if guest.workload.service().is_none() {
+            return load::wait(load, |line| {
+                // A struct of numbers and strings always serialises.
+                let line = serde_json::to_value(line).unwrap_or_default();
+                self.say.say(Event::Load {
+                    cell: cell.index,
+                    line,
+                });
+            });
+        }
         let log_path = out.join("load.log");
         let log = File::create(&log_path)?;
-        let steps = steps.join(",");
+        let steps = load.steps_text();
         let mut child = load::command(self.program, load, &steps, self.program.seed_of(cell))?
             .stdout(Stdio::piped())
             .stderr(log.try_clone()?)

@@ -2,6 +2,7 @@
 //! again once if it hangs or dies.
 
 use std::fs::File;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -47,6 +48,11 @@ struct Serial {
 }
 
 impl Serial {
+    /// Work only grows: what comes later on one way may have been said earlier on another.
+    fn said(&mut self, work: Option<u64>) {
+        self.work = self.work.max(work);
+    }
+
     fn update(&mut self) {
         for line in self.tail.lines().unwrap_or_default() {
             if line.starts_with("LAB_READY") {
@@ -54,7 +60,7 @@ impl Serial {
             } else if let Some(why) = line.strip_prefix("LAB_FATAL ") {
                 self.fatal = Some(why.to_owned());
             } else if let Some(work) = line.strip_prefix("LAB_WORK ") {
-                self.work = work.trim().parse().ok().or(self.work);
+                self.said(work.trim().parse().ok());
             } else if let Some(vcpus) = line.strip_prefix("LAB_VCPUS ") {
                 let now = vcpus.trim().to_owned();
                 let first = self
@@ -73,6 +79,13 @@ impl RunningGuest {
         let mut serial = self.serial.lock().ok()?;
         serial.update();
         serial.work
+    }
+
+    /// Takes note of work that it told otherwise than on its serial line.
+    pub fn said(&self, work: u64) {
+        if let Ok(mut serial) = self.serial.lock() {
+            serial.said(Some(work));
+        }
     }
 
     /// Whether its workload may use every vCPU that it might at first, by its own word.
@@ -126,7 +139,8 @@ pub fn prepare() -> anyhow::Result<()> {
             "etc/nginx.conf",
             0o644,
             include_bytes!("../../assets/guest-nginx.conf"),
-        );
+        )
+        .file("turn", 0o755, include_bytes!("../../assets/guest-turn.sh"));
     let agent = PathBuf::from(INPUT).join("bin/ostler-guest");
     if agent.exists() {
         cpio.copy("ostler-guest", 0o755, &agent)?;
@@ -253,6 +267,27 @@ fn keep_logs(name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Makes the disk of a guest whose workload has one: a file in the host's memory.
+///
+/// The real machine's disk has no part in it, so on machine time its figures are the same whatever that does. QEMU's `null-co` would be
+/// independent of it too, but answers in the very call that asks: no worker thread is woken, nothing is copied, and what a host's scheduler
+/// makes of a guest that waits for its disk is in just these wake-ups. The file is filled, since reading a hole copies from one
+/// page that never leaves the cache.
+fn disk(guest: &Guest) -> anyhow::Result<Option<PathBuf>> {
+    let Some(mib) = guest.workload.disk_mib() else {
+        return Ok(None);
+    };
+    let path = PathBuf::from(RUN).join(format!("disk-{}", guest.name));
+    let mut file =
+        File::create(&path).with_context(|| format!("could not create {}", path.display()))?;
+    let piece = vec![0x5a; 1 << 20];
+    for _ in 0..mib {
+        file.write_all(&piece)
+            .with_context(|| format!("could not fill {}; is there memory?", path.display()))?;
+    }
+    Ok(Some(path))
+}
+
 fn launch(guests: &[Guest], index: usize) -> anyhow::Result<RunningGuest> {
     let guest = &guests[index];
     net::make_tap(guest)?;
@@ -263,6 +298,7 @@ fn launch(guests: &[Guest], index: usize) -> anyhow::Result<RunningGuest> {
         initrd: PathBuf::from(RUN).join("guest.cpio"),
         serial: log_path(&guest.name, SERIAL),
         qmp: PathBuf::from(machine::QMP_FOLDER).join(&guest.name),
+        disk: disk(guest)?,
     };
     keep_logs(&guest.name)?;
     let qemu = machine::guest(guest, index, &paths);
@@ -310,4 +346,30 @@ pub fn reset(name: &str) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_said_on_two_ways_never_goes_back() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = folder.path().join("log");
+        let mut serial = Serial {
+            tail: Tail::new(log.clone()),
+            ready: false,
+            fatal: None,
+            work: None,
+            vcpus: None,
+        };
+        std::fs::write(&log, "LAB_READY 3\nLAB_WORK 5\n").expect("a log");
+        serial.update();
+        assert_eq!((serial.ready, serial.work), (true, Some(5)));
+        serial.said(Some(9));
+        // Said before that, read after it.
+        std::fs::write(&log, "LAB_READY 3\nLAB_WORK 5\nLAB_WORK 8\nLAB_WORK x\n").expect("a log");
+        serial.update();
+        assert_eq!(serial.work, Some(9));
+    }
 }

@@ -12,6 +12,7 @@ mod net;
 pub mod sampler;
 pub mod say;
 pub mod steward;
+mod turn;
 pub mod work;
 
 use std::path::Path;

@@ -54,19 +54,10 @@ impl Pnic {
             "-n {CLIENT} addr add {CLIENT_ADDRESS} dev {}",
             pnic.client
         ))?;
-        sh(
-            "ip",
-            &[
-                "netns",
-                "exec",
-                CLIENT,
-                "ethtool",
-                "-L",
-                &pnic.client,
-                "combined",
-                "1",
-            ],
-        )?;
+        let client = |words: &[&str]| sh("ip", &[&["netns", "exec", CLIENT], words].concat());
+        client(&["ethtool", "-L", &pnic.client, "combined", "1"])?;
+        // Sockets for ICMP echo, which by default nobody may open.
+        client(&["sysctl", "-qw", "net.ipv4.ping_group_range=0 0"])?;
         pnic.set_queues(host.pnic_queues)?;
         for up in [
             format!("link set {} up", pnic.name),

@@ -8,12 +8,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
-use ostler_model::Class;
+use ostler_model::{BoostOutcome, Class};
 use rustix::process::{Pid, Signal};
+use serde::Deserialize;
 use serde_json::Value;
 use toml::Table;
 
 use crate::child::wait_timeout;
+use crate::events::BoostPeriod;
 use crate::machine;
 use crate::program::Program;
 
@@ -22,6 +24,9 @@ const END_WITHIN: Duration = Duration::from_mins(2);
 
 /// From its start to a decision about every guest: 2 to 5 s on a quiet machine of two cores.
 const READY_WITHIN: Duration = Duration::from_secs(100);
+
+/// So many periods of the scheduler of vCPUs under load are kept: enough for a drawing.
+const BOOST_PERIODS_MAX: usize = 60;
 
 /// A steward that runs.
 #[derive(Debug)]
@@ -241,6 +246,51 @@ pub fn tap_times(periods: &Path, guest: &str, from_ms: u64, to_ms: u64) -> Vec<(
     times
 }
 
+/// What the steward's scheduler of vCPUs had done: by the end of the last period before a time, and of a choice of those from there to another time.
+pub fn boost_periods(periods: &Path, from_ms: u64, to_ms: u64) -> Vec<BoostPeriod> {
+    #[derive(Deserialize)]
+    struct Period {
+        wall: u64,
+        boost: Option<BoostOutcome>,
+    }
+    let Ok(file) = File::open(periods) else {
+        return Vec::new();
+    };
+    let (mut before, mut under_load) = (None, Vec::new());
+    for line in BufReader::new(file).lines().map_while(Result::ok) {
+        // The last line of a steward that was killed may be cut off.
+        let Ok(Period {
+            wall,
+            boost: Some(boost),
+        }) = serde_json::from_str(&line)
+        else {
+            continue;
+        };
+        let period = BoostPeriod {
+            unix_ms: wall / 1_000_000,
+            guests: boost.guests,
+        };
+        if period.unix_ms < from_ms {
+            before = Some(period);
+        } else if period.unix_ms < to_ms {
+            under_load.push(period);
+        }
+    }
+    let last = under_load.pop();
+    let every = under_load.len().div_ceil(BOOST_PERIODS_MAX).max(1);
+    let mut kept: Vec<_> = before
+        .into_iter()
+        .chain(under_load.into_iter().skip(every - 1).step_by(every))
+        .chain(last)
+        .collect();
+    // Two readings give what lies between them; that of a drawing's steps is not needed, and they are most of the text.
+    if let [_, between @ .., _] = kept.as_mut_slice() {
+        let guests = between.iter_mut().flat_map(|period| &mut period.guests);
+        guests.for_each(|guest| guest.delays.clear());
+    }
+    kept
+}
+
 /// Unix time on the host's clock.
 pub fn unix_ms() -> u64 {
     let since = SystemTime::now()
@@ -253,6 +303,34 @@ pub fn unix_ms() -> u64 {
 mod tests {
     use super::*;
     use crate::scenario::Scenario;
+
+    #[test]
+    fn of_many_periods_the_last_before_the_load_a_choice_and_the_last_are_kept() {
+        let period = |ms: u64, boosts: u64| {
+            let guest = serde_json::json!({"guest": "lc", "vcpus": 1, "io_vcpus": 1, "ran": 1, "waited": 2, "balance_ns": -3, "borrowed": 4,
+                "paid": 5, "lent": 6, "returned": 7, "boosts": boosts, "refused": 0, "tasks_seen": 0, "delays": [boosts, 0]});
+            serde_json::json!({"wall": ms * 1_000_000, "boost": {"deaf_to": [], "guests": [guest]}})
+                .to_string()
+        };
+        let without = serde_json::json!({"wall": 1_050_000_000_u64}).to_string();
+        let mut text = vec![without];
+        text.extend((0..310).map(|at| period(1000 + at * 10, at)));
+        text.push("{\"wall\": 40".to_owned());
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), text.join("\n")).expect("lines");
+        let kept = boost_periods(file.path(), 1100, 4000);
+        let boosts: Vec<_> = kept.iter().map(|p| p.guests[0].boosts).collect();
+        assert_eq!(boosts[..4], [9, 14, 19, 24]);
+        assert_eq!(boosts.last(), Some(&299), "the last under load");
+        assert!(boosts.len() <= BOOST_PERIODS_MAX + 2);
+        let told = |at: usize| !kept[at].guests[0].delays.is_empty();
+        assert_eq!(
+            (told(0), told(1), told(kept.len() - 1)),
+            (true, false, true)
+        );
+        assert_eq!(kept[0].unix_ms, 1090);
+        assert_eq!(boost_periods(Path::new("/nowhere"), 0, 1), []);
+    }
 
     #[test]
     fn the_labs_facts_and_the_policys_wishes_are_put_together() {

@@ -1,4 +1,5 @@
-//! System events beside each other, relative to the baseline (seed figures 9 and 10): context switches, migrations, interrupts, exits.
+//! One figure of all policies beside each other, as it is or relative to one of them; and, of such charts, system events relative to the baseline
+//! (seed figures 9 and 10): context switches, migrations, interrupts, exits.
 
 use super::curves::clipped;
 use super::frame::{Drawing, Panel, folded_table, hit, line, rect};
@@ -48,12 +49,59 @@ pub fn times(ratio: f64) -> String {
     }
 }
 
+/// What a chart's bars are multiples of.
+#[derive(Clone, Copy)]
+pub enum Unit<'a> {
+    /// A policy's median, if it has one.
+    Times {
+        /// That policy.
+        of: Option<&'a PolicySummary>,
+        /// Its name.
+        name: &'a str,
+    },
+    /// Nothing.
+    Own {
+        /// Where to draw a line to compare with.
+        reference: Option<f64>,
+    },
+}
+
+/// A figure of all policies beside each other.
+pub struct Chart<'a> {
+    /// Unique in the page.
+    pub id: String,
+    /// What stands above it.
+    pub name: &'a str,
+    /// What it shows, for those who can't see it.
+    pub title: String,
+    /// What stands beside a policy's bar.
+    pub label: fn(&PolicySummary) -> String,
+    /// How a figure is said, with its unit.
+    pub say: fn(f64) -> String,
+    /// Where to find it.
+    pub read: fn(&Figures) -> Option<Spread>,
+    /// What bars are multiples of.
+    pub unit: Unit<'a>,
+}
+
 /// The four figures.
 pub fn figure(run: &RunSummary) -> Node {
     let baseline = run.policies.iter().find(|p| p.policy == run.baseline);
-    let charts = EVENTS
-        .iter()
-        .map(|&(id, name, read)| chart(run, baseline, id, name, read));
+    let charts = EVENTS.iter().map(|&(id, name, read)| {
+        let chart = Chart {
+            id: format!("events-{id}"),
+            name,
+            title: format!("{name} per second relative to the baseline"),
+            label: |policy| clipped(&policy.policy, 18),
+            say: |count| format!("{}/s", short(count)),
+            read,
+            unit: Unit::Times {
+                of: baseline,
+                name: &run.baseline,
+            },
+        };
+        chart.svg(run)
+    });
     let rows = run.policies.iter().map(|policy| {
         let cell = |read: Read| {
             read(&policy.figures)
@@ -74,112 +122,143 @@ pub fn figure(run: &RunSummary) -> Node {
         .child(folded_table("The same as a table".to_owned(), &head, rows))
 }
 
-fn chart(
-    run: &RunSummary,
-    baseline: Option<&PolicySummary>,
-    id: &str,
-    name: &str,
-    read: Read,
-) -> Node {
-    let base = baseline.and_then(|b| read(&b.figures));
-    let rows: Vec<Row> = run
-        .policies
-        .iter()
-        .zip(looks(&run.policies))
-        .map(|(policy, look)| {
-            let absolute = read(&policy.figures).and_then(Spread::finite);
-            Row {
-                policy,
-                look,
-                absolute,
-                ratio: relative(absolute, base),
+impl Chart<'_> {
+    /// The drawing.
+    pub fn svg(&self, run: &RunSummary) -> Node {
+        let rows: Vec<Row> = run
+            .policies
+            .iter()
+            .zip(looks(&run.policies))
+            .map(|(policy, look)| self.row(policy, look))
+            .collect();
+        let panel = Panel {
+            left: 140.0,
+            top: 34.0,
+            width: 300.0,
+            height: ROW * rows.len().max(1) as f64,
+        };
+        let (reference, description) = match self.unit {
+            Unit::Times { .. } => (
+                Some(1.0),
+                "One bar per policy, as multiples of the baseline's median, with whiskers from the lowest to the \
+                 highest round.",
+            ),
+            Unit::Own { reference } => (
+                reference,
+                "One bar per policy, with whiskers from the lowest to the highest round.",
+            ),
+        };
+        let most = rows
+            .iter()
+            .filter_map(|r| r.bar)
+            .map(|s| s.max)
+            .fold(reference.unwrap_or(0.0), f64::max);
+        let x = Scale::from_zero(Some(most), TICKS, panel.xs());
+
+        let mut marks = vec![self.axis(&panel, &x)];
+        for (i, row) in rows.iter().enumerate() {
+            marks.push(row.node(&x, panel.left, panel.top + i as f64 * ROW));
+        }
+        if let Some(at) = reference.and_then(|reference| x.at(reference)) {
+            marks.insert(
+                1,
+                line(at, panel.top - 4.0, at, panel.bottom()).class("reference"),
+            );
+        }
+        let drawing = Drawing {
+            id: self.id.clone(),
+            title: &self.title,
+            description,
+            width: WIDTH,
+            height: panel.bottom() + 28.0,
+        };
+        drawing.svg(marks)
+    }
+
+    fn row<'p>(&self, policy: &'p PolicySummary, look: Look) -> Row<'p> {
+        let absolute = (self.read)(&policy.figures).and_then(Spread::finite);
+        let said = absolute.map(|absolute| (self.say)(absolute.median));
+        let (bar, value, said) = match (self.unit, absolute, said) {
+            (Unit::Times { of, name }, _, Some(said)) => {
+                let base = of.and_then(|of| (self.read)(&of.figures));
+                if let Some(ratio) = relative(absolute, base) {
+                    let times = times(ratio.median);
+                    let said = format!("{said}, {times} of {name}");
+                    (Some(ratio), times, said)
+                } else {
+                    let said = format!("{said}, no baseline");
+                    (None, said.clone(), said)
+                }
             }
-        })
-        .collect();
-    let panel = Panel {
-        left: 140.0,
-        top: 34.0,
-        width: 300.0,
-        height: ROW * rows.len().max(1) as f64,
-    };
-    let most = rows
-        .iter()
-        .filter_map(|r| r.ratio)
-        .map(|s| s.max)
-        .fold(1.0, f64::max);
-    let x = Scale::from_zero(Some(most), TICKS, panel.xs());
+            (Unit::Own { .. }, _, Some(said)) => (absolute, said.clone(), said),
+            _ => {
+                let missing = "not measured".to_owned();
+                (None, missing.clone(), missing)
+            }
+        };
+        Row {
+            name: &policy.policy,
+            label: (self.label)(policy),
+            look,
+            bar,
+            value,
+            said,
+        }
+    }
 
-    let mut marks = vec![axis(&panel, &x, name)];
-    for (i, row) in rows.iter().enumerate() {
-        marks.push(bar(
-            row,
-            &x,
-            panel.left,
-            panel.top + i as f64 * ROW,
-            &run.baseline,
-        ));
+    fn axis(&self, panel: &Panel, x: &Scale) -> Node {
+        let mut g = el("g").class("axis");
+        for tick in x.ticks(TICKS) {
+            let Some(at) = x.at(tick) else { continue };
+            let label = el("text")
+                .num("x", at)
+                .num("y", panel.bottom() + 17.0)
+                .attr("text-anchor", "middle");
+            let said = match self.unit {
+                Unit::Times { .. } => format!("{}\u{d7}", short(tick)),
+                Unit::Own { .. } => (self.say)(tick),
+            };
+            g = g
+                .child(line(at, panel.top, at, panel.bottom()).class("grid"))
+                .child(label.text(said));
+        }
+        g.child(
+            el("text")
+                .class("heading")
+                .num("x", 0.0)
+                .num("y", 16.0)
+                .text(self.name),
+        )
     }
-    if let Some(one) = x.at(1.0) {
-        marks.insert(
-            1,
-            line(one, panel.top - 4.0, one, panel.bottom()).class("reference"),
-        );
-    }
-    let title = format!("{name} per second relative to the baseline");
-    let drawing = Drawing {
-        id: format!("events-{id}"),
-        title: &title,
-        description: "One bar per policy, as multiples of the baseline's median, with whiskers from the lowest to the \
-                      highest round.",
-        width: WIDTH,
-        height: panel.bottom() + 28.0,
-    };
-    drawing.svg(marks)
 }
 
-fn axis(panel: &Panel, x: &Scale, name: &str) -> Node {
-    let mut g = el("g").class("axis");
-    for tick in x.ticks(TICKS) {
-        let Some(at) = x.at(tick) else { continue };
-        let label = el("text")
-            .num("x", at)
-            .num("y", panel.bottom() + 17.0)
-            .attr("text-anchor", "middle");
-        g = g
-            .child(line(at, panel.top, at, panel.bottom()).class("grid"))
-            .child(label.text(format!("{}\u{d7}", short(tick))));
-    }
-    g.child(
-        el("text")
-            .class("heading")
-            .num("x", 0.0)
-            .num("y", 16.0)
-            .text(name),
-    )
-}
-
-/// One policy's share in a chart.
+/// One policy's part of a chart.
 struct Row<'a> {
-    policy: &'a PolicySummary,
+    name: &'a str,
+    label: String,
     look: Look,
-    absolute: Option<Spread>,
-    ratio: Option<Spread>,
+    /// None: there is nothing to draw.
+    bar: Option<Spread>,
+    /// What stands at the bar's end, or instead of it.
+    value: String,
+    /// What the pointer shows.
+    said: String,
 }
 
-fn bar(row: &Row, x: &Scale, zero: f64, top: f64, baseline: &str) -> Node {
-    let name = &row.policy.policy;
-    let middle = top + ROW / 2.0;
-    let text = |class: &str, at: f64| el("text").class(class).num("x", at).num("y", middle + 4.0);
-    let g = el("g").class(row.look.class()).child(
-        text("name", zero - 10.0)
-            .attr("text-anchor", "end")
-            .text(clipped(name, 18)),
-    );
-    let (g, said) = match (row.ratio, row.absolute) {
-        (Some(ratio), Some(absolute)) => {
+impl Row<'_> {
+    fn node(&self, x: &Scale, zero: f64, top: f64) -> Node {
+        let middle = top + ROW / 2.0;
+        let text =
+            |class: &str, at: f64| el("text").class(class).num("x", at).num("y", middle + 4.0);
+        let mut g = el("g").class(self.look.class()).child(
+            text("name", zero - 10.0)
+                .attr("text-anchor", "end")
+                .text(self.label.clone()),
+        );
+        if let Some(bar) = self.bar {
             let at = |value| x.at(value).unwrap_or(zero);
-            let (low, end, high) = (at(ratio.min), at(ratio.median), at(ratio.max));
-            let mut g = g.child(
+            let (low, end, high) = (at(bar.min), at(bar.median), at(bar.max));
+            g = g.child(
                 rect(zero, top + 5.0, (end - zero).max(1.0), ROW - 10.0)
                     .attr("rx", "2")
                     .class("bar"),
@@ -190,29 +269,13 @@ fn bar(row: &Row, x: &Scale, zero: f64, top: f64, baseline: &str) -> Node {
                     [low, high].map(|at| line(at, middle - 4.0, at, middle + 4.0).class("whisker")),
                 );
             }
-            let said = format!(
-                "{}/s, {} of {baseline}",
-                short(absolute.median),
-                times(ratio.median)
-            );
-            (
-                g.child(text("value", high.max(end) + 8.0).text(times(ratio.median))),
-                said,
-            )
+            g = g.child(text("value", high.max(end) + 8.0).text(self.value.clone()));
+        } else {
+            g = g.child(text("missing", zero + 6.0).text(self.value.clone()));
         }
-        (None, Some(absolute)) => {
-            let said = format!("{}/s, no baseline", short(absolute.median));
-            (
-                g.child(text("missing", zero + 6.0).text(said.clone())),
-                said,
-            )
-        }
-        _ => (
-            g.child(text("missing", zero + 6.0).text("not measured")),
-            "not measured".to_owned(),
-        ),
-    };
-    g.child(hit(0.0, top, WIDTH, ROW, format!("{name}: {said}")))
+        let said = format!("{}: {}", self.name, self.said);
+        g.child(hit(0.0, top, WIDTH, ROW, said))
+    }
 }
 
 #[cfg(test)]

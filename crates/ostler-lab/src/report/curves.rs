@@ -7,7 +7,8 @@ use super::scale::{Scale, extent, micros, short};
 use super::summary::{PolicySummary, RunSummary, Spread};
 
 const WIDTH: f64 = 1040.0;
-const LEGEND_ROW: f64 = 24.0;
+/// A policy's line in a legend.
+pub const LEGEND_ROW: f64 = 24.0;
 
 fn p95s(policy: &PolicySummary) -> impl Iterator<Item = (f64, Spread)> + '_ {
     policy
@@ -63,7 +64,11 @@ pub fn figure(run: &RunSummary) -> Node {
             .into_iter()
             .map(|i| series(&run.policies[i], looks[i], &x, &y)),
     );
-    marks.push(legend(run, &looks, panel.right() + 30.0, panel.top));
+    marks.push(legend(
+        run.policies.iter().zip(looks.iter().copied()),
+        panel.right() + 30.0,
+        panel.top,
+    ));
 
     let drawing = Drawing {
         id: "latency-load".to_owned(),
@@ -143,9 +148,14 @@ fn series(policy: &PolicySummary, look: Look, x: &Scale, y: &Scale) -> Node {
     g
 }
 
-fn legend(run: &RunSummary, looks: &[Look], left: f64, top: f64) -> Node {
+/// The policies of a plot, below each other.
+pub fn legend<'a>(
+    policies: impl Iterator<Item = (&'a PolicySummary, Look)>,
+    left: f64,
+    top: f64,
+) -> Node {
     let mut g = el("g").class("legend");
-    for (i, (policy, look)) in run.policies.iter().zip(looks).enumerate() {
+    for (i, (policy, look)) in policies.enumerate() {
         let y = top + 10.0 + i as f64 * LEGEND_ROW;
         g = g.child(
             el("g")

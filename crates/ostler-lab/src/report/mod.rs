@@ -4,7 +4,7 @@
 //! without them it is still complete (SVG titles, tables behind every plot), and its content policy forbids it to load anything.
 //!
 //! ```text
-//!  summary (typed, serde) -> headline, table, curves, bars, machine, timeline -> node (escaping) -> HTML that is well-formed XML
+//!  summary (typed, serde) -> headline, table, curves, bars, machine, sharing, timeline -> node (escaping) -> HTML that is well-formed XML
 //!                                      scale, frame, palette
 //! ```
 //!
@@ -16,12 +16,16 @@
 mod bars;
 mod benches;
 mod curves;
+mod delays;
 mod frame;
+mod guests;
 mod headline;
 mod machine;
 mod node;
 mod palette;
 mod scale;
+mod shares;
+mod sharing;
 mod summary;
 mod table;
 mod timeline;
@@ -30,6 +34,7 @@ mod timeline;
 mod tests;
 
 pub use benches::{BenchLine, render_benches};
+pub use sharing::{Account, GuestShare, GuestSpan, GuestTimeline, Sharing};
 pub use summary::{
     Clock, Cores, CurvePoint, Decision, Family, Figures, Host, Interval, PolicyLine, PolicySummary,
     RunSummary, Sample, Spread, Timeline,
@@ -125,12 +130,16 @@ fn main(run: &RunSummary) -> Node {
                 .child(table),
         );
     }
+    if let Some(sharing) = sharing::section(run) {
+        main = main.child(sharing);
+    }
     let shared = timeline::Shared::new(run);
+    let of_guests = guests::Shared::new(run);
     let sections = run
         .policies
         .iter()
         .enumerate()
-        .map(|(i, policy)| policy_section(run, policy, i, &shared));
+        .map(|(i, policy)| policy_section(run, policy, i, &shared, &of_guests));
     main.child(
         section("time", "Over time")
             .child(el("p").text(
@@ -159,6 +168,7 @@ fn policy_section(
     policy: &PolicySummary,
     index: usize,
     shared: &timeline::Shared,
+    of_guests: &guests::Shared,
 ) -> Node {
     let class = if policy.family == Family::Ostler {
         "policy ours"
@@ -174,7 +184,7 @@ fn policy_section(
                 .child(el("span").class("about").text(policy.about.clone())),
         );
     let body = body.child(el("p").class("strapline").text(headline::strapline(policy)));
-    match &policy.timeline {
+    let body = match &policy.timeline {
         Some(timeline) if !timeline.samples.is_empty() => {
             body.child(timeline::figure(run, policy, timeline, index, shared))
         }
@@ -183,7 +193,9 @@ fn policy_section(
                 .class("quiet")
                 .text("No round was recorded second by second."),
         ),
-    }
+    };
+    let sharing = policy.sharing.as_ref();
+    body.children(sharing.and_then(|sharing| guests::figure(policy, sharing, index, of_guests)))
 }
 
 fn footer() -> Node {

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::sharing::Sharing;
 use crate::events::MachineCounters;
 
 /// A run: the same scenario under several policies, in several interleaved rounds.
@@ -92,6 +93,9 @@ pub struct PolicySummary {
     /// What the emulated machine counted, over all rounds.
     #[serde(default)]
     pub machine: Option<MachineCounters>,
+    /// How guests shared their cores; only in runs that compare schedulers of vCPUs.
+    #[serde(default)]
+    pub sharing: Option<Sharing>,
 }
 
 /// A figure over several rounds.
@@ -165,6 +169,24 @@ pub struct PolicyLine {
     pub kvm_exits_per_s: Option<f64>,
     /// CPU time that best-effort guests got.
     pub be_core_seconds: Option<f64>,
+    /// Correct answers, over the whole cell.
+    pub ops_per_s: Option<f64>,
+    /// Median latency over the whole cell, and not of its seconds; of loads of one step alone, as percentiles of several can't be merged.
+    pub cell_p50_us: Option<f64>,
+    /// The same of the 95th percentile.
+    pub cell_p95_us: Option<f64>,
+    /// The same of the 99th percentile.
+    pub cell_p99_us: Option<f64>,
+    /// From an interrupt or IPI for a vCPU of the loaded guest that doesn't run to its running: a bound that 99 % are below, by the scheduler's own count. It is a
+    /// power of two. `None` where the kernel's own scheduler has vCPUs, which counts none.
+    pub irq_to_run_p99_us: Option<f64>,
+    /// How far any guest that is always busy was from an equal share in any 10 s, as a share of it; of loads that are shorter, over the cell. An equal
+    /// share is what guests had in all, divided by vCPUs; what a guest leaves that sleeps is divided among the others. `None` where guests don't
+    /// compete as equals: where one is suspended, or yields, or has other cores than others.
+    pub fairness_error_10s: Option<f64>,
+    /// Work that best-effort guests did, in what they do in an equal share of the cores: 1 is the fair share, and above it is what others left.
+    /// What a core-second's work is, the first policy's best round tells, if its guests don't share cores; else `None`.
+    pub neighbour_throughput: Option<f64>,
 }
 
 macro_rules! figures {
@@ -215,6 +237,20 @@ figures! {
     kvm_exits_per_s,
     /// CPU time that best-effort guests got.
     be_core_seconds,
+    /// Correct answers, over the whole cell.
+    ops_per_s,
+    /// Median latency over the whole cell.
+    cell_p50_us,
+    /// 95th percentile of latency over the whole cell.
+    cell_p95_us,
+    /// 99th percentile of latency over the whole cell.
+    cell_p99_us,
+    /// From an interrupt or IPI to its vCPU running: a bound that 99 % are below.
+    irq_to_run_p99_us,
+    /// How far any guest that is always busy was from an equal share in any 10 s.
+    fairness_error_10s,
+    /// Work that best-effort guests did, in what they do in an equal share of the cores.
+    neighbour_throughput,
 }
 
 /// P95 at one offered load.
@@ -317,6 +353,6 @@ mod tests {
             ..PolicyLine::default()
         });
         let line = Figures::over_rounds(&rounds).line("vspace-p");
-        insta::assert_snapshot!(serde_json::to_string(&line).unwrap(), @r#"{"policy":"vspace-p","max_rate_under_slo":null,"slo_met_share":null,"core_seconds":null,"p50_us":null,"p95_us":2.0,"p99_us":null,"ctx_switches_per_s":null,"migrations_per_s":null,"irqs_per_s":null,"kvm_exits_per_s":null,"be_core_seconds":null}"#);
+        insta::assert_snapshot!(serde_json::to_string(&line).unwrap(), @r#"{"policy":"vspace-p","max_rate_under_slo":null,"slo_met_share":null,"core_seconds":null,"p50_us":null,"p95_us":2.0,"p99_us":null,"ctx_switches_per_s":null,"migrations_per_s":null,"irqs_per_s":null,"kvm_exits_per_s":null,"be_core_seconds":null,"ops_per_s":null,"cell_p50_us":null,"cell_p95_us":null,"cell_p99_us":null,"irq_to_run_p99_us":null,"fairness_error_10s":null,"neighbour_throughput":null}"#);
     }
 }

@@ -265,6 +265,7 @@ mod tests {
             curve: Vec::new(),
             timeline: None,
             machine: None,
+            sharing: None,
         }
     }
 
@@ -312,9 +313,12 @@ mod tests {
             .map(String::as_str)
             .filter(|f| *f != "policy")
             .collect();
-        let mut columns: Vec<&str> = COLUMNS.iter().map(|c| c.field).collect();
+        let here = COLUMNS.iter().map(|c| c.field);
+        let elsewhere = super::super::sharing::COLUMNS.iter().map(|c| c.0);
+        let mut columns: Vec<&str> = here.chain(elsewhere).collect();
         fields.sort_unstable();
         columns.sort_unstable();
+        columns.dedup();
         assert_eq!(fields, columns);
     }
 }

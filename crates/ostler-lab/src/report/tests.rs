@@ -101,10 +101,11 @@ fn wild_spread() -> impl Strategy<Value = Option<Spread>> {
 }
 
 prop_compose! {
-    fn wild_figures()(s in prop::collection::vec(wild_spread(), 11)) -> Figures {
+    fn wild_figures()(s in prop::collection::vec(wild_spread(), 18)) -> Figures {
         Figures {
             max_rate_under_slo: s[0], slo_met_share: s[1], core_seconds: s[2], p50_us: s[3], p95_us: s[4], p99_us: s[5],
-            ctx_switches_per_s: s[6], migrations_per_s: s[7], irqs_per_s: s[8], kvm_exits_per_s: s[9], be_core_seconds: s[10],
+            ctx_switches_per_s: s[6], migrations_per_s: s[7], irqs_per_s: s[8], kvm_exits_per_s: s[9], be_core_seconds: s[10], ops_per_s: s[11], cell_p50_us: s[12], cell_p95_us: s[13], cell_p99_us: s[14], irq_to_run_p99_us: s[15],
+            fairness_error_10s: s[16], neighbour_throughput: s[17],
         }
     }
 }
@@ -148,15 +149,38 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn wild_span()(n in prop::collection::vec(wild_number(), 9), cores in prop::option::of(wild_number()), accounted: bool) -> GuestSpan {
+        let account = Account {
+            boosts_per_s: n[2], refused_per_s: n[3], borrowed_ms: n[4], paid_ms: n[5], lent_ms: n[6], returned_ms: n[7], balance_ms: n[8],
+        };
+        GuestSpan { from_s: n[0], to_s: n[1], cores, account: accounted.then_some(account) }
+    }
+}
+
+prop_compose! {
+    fn wild_sharing()(
+        ratio in prop::option::of(wild_number()), scheduler in wild_text(),
+        delays in prop::collection::vec(0..u64::from(u32::MAX), 0..26),
+        guests in prop::collection::vec((wild_text(), any::<bool>(), wild_spread(), prop::collection::vec(wild_span(), 0..8)), 0..4),
+    ) -> Sharing {
+        let shares = guests.iter().map(|(guest, loaded, of_equal, _)| GuestShare { guest: guest.clone(), loaded: *loaded, of_equal: *of_equal });
+        Sharing {
+            ratio, scheduler, delays, guests: shares.collect(),
+            timeline: guests.into_iter().map(|(guest, loaded, _, spans)| GuestTimeline { guest, loaded, spans }).collect(),
+        }
+    }
+}
+
+prop_compose! {
     fn wild_policy()(
         policy in wild_text(), about in wild_text(), ours: bool, figures in wild_figures(),
         curve in prop::collection::vec((wild_number(), wild_spread()), 0..6),
         timeline in prop::option::of(wild_timeline()),
-        machine in prop::option::of(wild_machine()),
+        machine in prop::option::of(wild_machine()), sharing in prop::option::of(wild_sharing()),
     ) -> PolicySummary {
         let family = if ours { Family::Ostler } else { Family::Baseline };
         let curve = curve.into_iter().map(|(rate_per_s, p95_us)| CurvePoint { rate_per_s, p95_us }).collect();
-        PolicySummary { policy, about, family, figures, curve, timeline, machine }
+        PolicySummary { policy, about, family, figures, curve, timeline, machine, sharing }
     }
 }
 
@@ -271,6 +295,7 @@ fn with_a_gap() -> RunSummary {
             curve: Vec::new(),
             timeline: Some(timeline),
             machine: None,
+            sharing: None,
         }],
     }
 }
@@ -329,4 +354,153 @@ fn what_the_machine_counted_is_a_table_and_nothing_without() {
     ] {
         assert!(page.contains(cell), "{cell}");
     }
+}
+
+/// A policy without sharing, one under the kernel's scheduler, and one under ours, of which one round was recorded.
+fn sharing() -> RunSummary {
+    let mut run = with_a_gap();
+    let spread = |x: f64| Spread::of([Some(x)]);
+    let policy = |name: &str, ratio: f64, p99: f64, delays: Vec<u64>| {
+        let span = |from: u32, account| GuestSpan {
+            from_s: f64::from(from),
+            to_s: f64::from(from + 1),
+            cores: Some(0.25),
+            account,
+        };
+        let counted = !delays.is_empty();
+        let account = |from: u32| Account {
+            boosts_per_s: 200.0,
+            borrowed_ms: f64::from(from) * 2.0,
+            balance_ms: -1.0,
+            ..Account::default()
+        };
+        let guest = |guest: &str, loaded: bool| GuestTimeline {
+            guest: guest.to_owned(),
+            loaded,
+            spans: (0..5)
+                .map(|from| span(from, counted.then(|| account(from))))
+                .collect(),
+        };
+        let share = |guest: &str, loaded: bool, of_equal: f64| GuestShare {
+            guest: guest.to_owned(),
+            loaded,
+            of_equal: spread(of_equal),
+        };
+        PolicySummary {
+            policy: name.to_owned(),
+            figures: Figures {
+                cell_p99_us: spread(p99),
+                fairness_error_10s: spread(0.04),
+                neighbour_throughput: spread(1.1),
+                ..Figures::default()
+            },
+            sharing: Some(Sharing {
+                ratio: Some(ratio),
+                scheduler: "kernel".to_owned(),
+                delays,
+                guests: vec![share("lc", true, 0.5), share("be", false, 1.5)],
+                timeline: vec![guest("lc", true), guest("be", false)],
+            }),
+            ..run.policies[0].clone()
+        }
+    };
+    run.policies = vec![
+        policy("alone", 1.0, 2_000.0, Vec::new()),
+        policy("eevdf", 4.0, 9_000.0, Vec::new()),
+        policy("boost", 4.0, 3_000.0, vec![0, 8, 1, 1, 0]),
+    ];
+    run.baseline = "alone".to_owned();
+    run
+}
+
+#[test]
+fn a_run_that_compares_no_schedulers_of_vcpus_shows_nothing_of_them() {
+    let page = render(&with_a_gap());
+    for id in ["id=\"sharing", "id=\"guests-"] {
+        assert!(!page.contains(id), "{id}");
+        assert!(render(&sharing()).contains(id), "{id}");
+    }
+}
+
+#[test]
+fn how_guests_shared_cores_is_told_against_cores_of_their_own() {
+    let page = render(&sharing());
+    let drawing = |id: &str| {
+        let from = page
+            .find(&format!("<svg id=\"{id}\""))
+            .unwrap_or_else(|| panic!("{id}"));
+        let to = page[from..].find("</svg>").expect("an end") + from;
+        &page[from..to]
+    };
+    let p99 = drawing("sharing-p99");
+    for said in [
+        "4.50\u{d7}",
+        "1.50\u{d7}",
+        "boost \u{b7} 4:1",
+        "eevdf: 9 ms, 4.50\u{d7} of alone",
+    ] {
+        assert!(p99.contains(said), "{said}");
+    }
+    assert!(drawing("sharing-p50").contains("not measured"));
+    assert_eq!(
+        drawing("sharing-fairness").matches("class=\"bar\"").count(),
+        3
+    );
+    assert_eq!(
+        drawing("sharing-fairness")
+            .matches("class=\"reference\"")
+            .count(),
+        0
+    );
+    assert_eq!(
+        drawing("sharing-neighbours")
+            .matches("class=\"reference\"")
+            .count(),
+        1
+    );
+    let delays = drawing("sharing-delays");
+    assert_eq!(
+        delays.matches("class=\"line\"").count(),
+        2,
+        "one line, and its place in the legend"
+    );
+    assert!(delays.contains("80 % within 4"), "eight of ten");
+    let shares = drawing("sharing-shares");
+    assert_eq!(
+        (
+            shares.matches("class=\"stroke\"").count(),
+            shares.matches("class=\"mark\"").count()
+        ),
+        (3, 3)
+    );
+}
+
+#[test]
+fn an_account_is_drawn_where_there_is_one() {
+    let page = render(&sharing());
+    assert_eq!(
+        page.matches("class=\"guest loaded\"").count(),
+        3,
+        "each policy has its guests"
+    );
+    for line in [
+        "account boosts",
+        "account borrowed",
+        "account paid",
+        "account balance",
+    ] {
+        assert_eq!(
+            page.matches(&format!("class=\"{line}\"")).count(),
+            1,
+            "{line}"
+        );
+    }
+    let mut run = sharing();
+    for policy in &mut run.policies {
+        policy.sharing.as_mut().expect("sharing").timeline.clear();
+    }
+    assert!(
+        !render(&run).contains("id=\"guests-"),
+        "nothing was recorded"
+    );
 }

@@ -103,12 +103,16 @@ impl Checker<'_> {
             );
         }
         let host = self.host(&raw.host)?;
-        let guests = self.guests(&raw, &host)?;
+        let mut guests = self.guests(&raw, &host)?;
         let loads = raw
             .load
             .iter()
             .map(|load| self.load(load, &guests))
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<Vec<_>, _>>()?;
+        for guest in &mut guests {
+            guest.in_turn =
+                guest.workload.works() && loads.iter().any(|load| load.guest == guest.name);
+        }
         let policies = self.policies(&raw, &host)?;
         let expectations = self.expectations(&raw, &policies)?;
         let faults = self.faults(&raw, &guests)?;
@@ -353,10 +357,11 @@ impl Checker<'_> {
                 queues,
                 workload: guest.workload,
                 slo_p95_us,
+                in_turn: false, // loads decide
             });
         }
-        let wanted: u64 =
-            guests.iter().map(|g| g.memory_mib).sum::<u64>() + HOST_MEMORY_AT_LEAST_MIB;
+        let needs = |guest: &Guest| guest.memory_mib + guest.workload.disk_mib().unwrap_or(0);
+        let wanted = guests.iter().map(needs).sum::<u64>() + HOST_MEMORY_AT_LEAST_MIB;
         let there: u64 = host.nodes.iter().map(|n| n.memory_mib).sum();
         if let (true, Some(last)) = (wanted > there, raw.guest.last()) {
             return self.refuse(
@@ -378,14 +383,15 @@ impl Checker<'_> {
                 format!("there are: {}", known.join(", ")),
             );
         };
-        if guest.workload.port().is_none() {
+        let answers = guest.workload.service().is_some();
+        if !answers && !guest.workload.works() {
             return self.refuse(
                 &raw.guest,
                 format!(
-                    "`{name}` runs `{}`, which answers no requests",
+                    "`{name}` runs `{}`, which answers no requests and counts no work",
                     guest.workload
                 ),
-                "load a guest that runs memcached or nginx",
+                "load a guest whose workload does either, such as memcached or disk-read",
             );
         }
         if raw.steps.get_ref().is_empty() {
@@ -396,7 +402,17 @@ impl Checker<'_> {
             );
         }
         for step in raw.steps.get_ref() {
-            if !(step.rate > 0.0
+            if !answers && step.rate.abs() > 0.0 {
+                return self.refuse(
+                    &raw.steps,
+                    format!(
+                        "`{name}` runs `{}`, which answers no requests, and {} a second are asked of it",
+                        guest.workload, step.rate
+                    ),
+                    "write rate = 0: what its work comes to in that time is counted",
+                );
+            }
+            if !((step.rate > 0.0 || !answers)
                 && step.rate <= 1e7
                 && step.seconds > 0.0
                 && step.seconds <= 3600.0)

@@ -212,6 +212,33 @@ fn refusals_name_the_line_and_the_remedy() {
 }
 
 #[test]
+fn work_that_nobody_asks_for_is_measured_by_a_load_of_nothing_and_waits_for_its_turn() {
+    let works = GOOD
+        .replace("workload = \"memcached\"", "workload = \"disk-read\"")
+        .replace("rate = 100", "rate = 0");
+    let spinner = "[[guest]]\nname = \"be\"\nclass = \"best-effort\"\nvcpus = 1\nmemory = \"160M\"\nworkload = \"spin\"\n[[load]]";
+    let scenario = parse(&works.replace("[[load]]", spinner)).expect("a good scenario");
+    let in_turn = |name: &str| scenario.guests.iter().any(|g| g.name == name && g.in_turn);
+    assert!(in_turn("lc"), "its work rests but for its load");
+    assert!(!in_turn("be"), "no load names it");
+    assert_eq!(scenario.loads[0].steps_text(), "0x2");
+
+    let asked = parse(&works.replace("rate = 0", "rate = 5")).expect_err("refused");
+    assert!(
+        asked.contains("s.toml:19: `lc` runs `disk-read`, which answers no requests, and 5 a second are asked of it; write rate = 0"),
+        "{asked}"
+    );
+    // 256M of its own, 32M that hold its disk, and the host's 768M.
+    for (memory, fits) in [("1056M", true), ("1055M", false)] {
+        let tight = works.replace("memory = \"2G\"", &format!("memory = \"{memory}\""));
+        assert_eq!(parse(&tight).is_ok(), fits, "{memory}");
+    }
+    let mixed = GOOD.replace("workload = \"memcached\"", "workload = \"mixed\"");
+    let mixed = parse(&mixed).expect("it answers requests");
+    assert!(mixed.guests[0].in_turn, "and works, in its turn");
+}
+
+#[test]
 fn an_instruction_costs_something() {
     for cost in ["0", "-1.0", "nan", "101.0"] {
         let said = refusal(

@@ -9,7 +9,7 @@ mod check;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use ostler_model::{Class, CpuSet};
+use ostler_model::{BoostSettings, Class, CpuSet};
 use serde::{Deserialize, Serialize};
 
 pub use check::{ScenarioError, merge};
@@ -106,22 +106,63 @@ pub struct Node {
 pub enum Workload {
     /// memcached, with a thread per vCPU.
     Memcached,
+    /// redis, all in memory.
+    Redis,
     /// nginx, with 2,000 files of 1 KB.
     Nginx,
+    /// A process per connection that sends back what it is sent.
+    Echo,
+    /// Nothing, but its kernel answers pings.
+    Ping,
+    /// nginx, and a loop on every vCPU that compresses and counts its rounds.
+    Mixed,
+    /// Reads its disk from beginning to end, again and again, with direct IO of 4 KiB; counts these blocks.
+    DiskRead,
+    /// The same, writing.
+    DiskWrite,
     /// A loop on every vCPU that counts its rounds.
     Spin,
     /// Nothing.
     Idle,
 }
 
+/// How requests are asked of a workload that answers some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// The load generator's name for the protocol.
+    pub protocol: &'static str,
+    /// The TCP port, where it's a protocol that has ports.
+    pub port: Option<u16>,
+}
+
 impl Workload {
-    /// The TCP port that answers requests.
-    pub fn port(self) -> Option<u16> {
-        match self {
-            Workload::Memcached => Some(11211),
-            Workload::Nginx => Some(80),
-            Workload::Spin | Workload::Idle => None,
-        }
+    /// What answers requests.
+    pub fn service(self) -> Option<Service> {
+        let (protocol, port) = match self {
+            Workload::Memcached => ("memcached", Some(11211)),
+            Workload::Redis => ("redis", Some(6379)),
+            Workload::Nginx | Workload::Mixed => ("http", Some(80)),
+            Workload::Echo => ("echo", Some(7)),
+            Workload::Ping => ("ping", None),
+            Workload::DiskRead | Workload::DiskWrite | Workload::Spin | Workload::Idle => {
+                return None;
+            }
+        };
+        Some(Service { protocol, port })
+    }
+
+    /// Whether it does work that nobody asks for, and counts it.
+    pub fn works(self) -> bool {
+        matches!(
+            self,
+            Workload::Mixed | Workload::DiskRead | Workload::DiskWrite | Workload::Spin
+        )
+    }
+
+    /// Size of the disk that it works on.
+    pub fn disk_mib(self) -> Option<u64> {
+        // Read or written through in a second or two, and no burden for the host's memory, which holds it.
+        matches!(self, Workload::DiskRead | Workload::DiskWrite).then_some(32)
     }
 }
 
@@ -129,7 +170,13 @@ impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Workload::Memcached => "memcached",
+            Workload::Redis => "redis",
             Workload::Nginx => "nginx",
+            Workload::Echo => "echo",
+            Workload::Ping => "ping",
+            Workload::Mixed => "mixed",
+            Workload::DiskRead => "disk-read",
+            Workload::DiskWrite => "disk-write",
             Workload::Spin => "spin",
             Workload::Idle => "idle",
         })
@@ -153,6 +200,9 @@ pub struct Guest {
     pub workload: Workload,
     /// The P95 response time it must not exceed.
     pub slo_p95_us: Option<u64>,
+    /// Whether the work that it does by itself rests but while a load names the guest: some load does.
+    #[serde(default)]
+    pub in_turn: bool,
 }
 
 /// What is asked of a guest.
@@ -172,10 +222,22 @@ pub struct Load {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// Requests per second.
+    /// Requests per second; 0 for a guest that answers none and is measured by its work.
     pub rate: f64,
     /// For how long.
     pub seconds: f64,
+}
+
+impl Load {
+    /// Its steps as the load generator wants them, like `500x5,1000x5`.
+    pub fn steps_text(&self) -> String {
+        let steps: Vec<_> = self
+            .steps
+            .iter()
+            .map(|step| format!("{}x{}", step.rate, step.seconds))
+            .collect();
+        steps.join(",")
+    }
 }
 
 /// A policy to compare.
@@ -305,6 +367,28 @@ impl Policy {
         let partition = self.steward.as_ref().and_then(|s| s.get("partition"));
         let name = partition.and_then(|p| p.get("policy")?.as_str());
         matches!(name, Some("performance" | "energy" | "resource"))
+    }
+
+    /// What schedules vCPUs: `None` where it is the kernel's own scheduler, else the mode of ours and the length of its turns.
+    pub fn scheduler(&self) -> Option<String> {
+        let boost = self.steward.as_ref()?.get("boost")?;
+        let mode = boost.get("mode")?.as_str().filter(|mode| *mode != "off")?;
+        let slice = boost.get("slice").and_then(toml::Value::as_str);
+        let usual = || format!("{}ms", BoostSettings::default().slice.as_millis_f64());
+        Some(format!(
+            "{mode} {}",
+            slice.map_or_else(usual, str::to_owned)
+        ))
+    }
+
+    /// The cores that its guests are divided over: those that its steward manages, or without one all under test. `None` where the steward is told
+    /// something that names no cores.
+    pub fn managed(&self, host: &Host) -> Option<CpuSet> {
+        let told = self
+            .steward
+            .as_ref()
+            .and_then(|s| s.get("cores")?.get("managed"));
+        told.map_or(Some(host.under_test), |cores| cores.as_str()?.parse().ok())
     }
 }
 

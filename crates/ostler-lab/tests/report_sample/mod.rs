@@ -273,6 +273,7 @@ fn summary(toy: &Toy, seed: u64) -> PolicySummary {
             kvm_exits_per_s: (toy.name != "static-5-1")
                 .then_some(31_000.0 * sharing.powf(0.7) * wobble(6)),
             be_core_seconds: Some(seconds.iter().map(|(c, _)| c.be * 0.97).sum()),
+            ..PolicyLine::default()
         }
     };
     let rounds: Vec<PolicyLine> = (0..ROUNDS).map(round).collect();
@@ -300,6 +301,7 @@ fn summary(toy: &Toy, seed: u64) -> PolicySummary {
         curve: (1..=14).map(point).collect(),
         timeline: (toy.name != "static-5-1").then(|| timeline(toy, seed)),
         machine: None,
+        sharing: None,
     }
 }
 

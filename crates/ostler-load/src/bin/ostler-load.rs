@@ -1,19 +1,19 @@
 //! The command line of the load generator.
 
 use std::io::{IsTerminal, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand};
 use ostler_load::ledger::Limits;
 use ostler_load::lines::{Figures, Line};
-use ostler_load::proto::{Http, Keyspace, MemcachedMix};
+use ostler_load::proto::{Http, KeyMix, Keyspace, Memcached, Redis};
 use ostler_load::run::{self, Config};
 use ostler_load::schedule::{Plan, Step, seconds_to_ns};
 
-/// Open-loop, Poisson, coordinated-omission-free load for memcached and HTTP/1.1.
+/// Open-loop, Poisson, coordinated-omission-free load for memcached, redis, HTTP/1.1, TCP and ICMP echo.
 ///
 /// Latency runs from the time a request was *due*, whatever the server or the client did. Every request that was due is in the
 /// figures: unanswered ones with their age, failed ones as if never answered.
@@ -27,14 +27,46 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// memcached's text protocol, ETC-like sizes.
-    Memcached(MemcachedArgs),
+    Memcached(KeyArgs),
+    /// redis's protocol (RESP2), with memcached's keys and sizes.
+    Redis(KeyArgs),
     /// HTTP/1.1 gets.
     Http(HttpArgs),
+    /// A few bytes over TCP connections, to a server that sends back what it is sent.
+    Echo(Common),
+    /// ICMP echo requests, which the target's kernel answers.
+    Ping(Common),
+}
+
+impl Verb {
+    fn common(&self) -> &Common {
+        match self {
+            Verb::Memcached(args) | Verb::Redis(args) => &args.common,
+            Verb::Http(args) => &args.common,
+            Verb::Echo(common) | Verb::Ping(common) => common,
+        }
+    }
+
+    /// Where to send requests.
+    fn target(&self) -> anyhow::Result<SocketAddr> {
+        let given = &self.common().target;
+        let (found, form) = match self {
+            Verb::Ping(_) if given.contains(':') && given.parse::<Ipv6Addr>().is_err() => {
+                bail!("--target {given}: write HOST, without a port")
+            }
+            Verb::Ping(_) => ((given.as_str(), 0).to_socket_addrs(), "HOST"),
+            _ => (given.to_socket_addrs(), "HOST:PORT"),
+        };
+        found
+            .with_context(|| format!("--target {given}: write {form}"))?
+            .next()
+            .with_context(|| format!("--target {given}: the name has no address"))
+    }
 }
 
 #[derive(Debug, Args)]
 struct Common {
-    /// Server, as HOST:PORT.
+    /// Server, as HOST:PORT; of a ping, HOST alone.
     #[arg(long)]
     target: String,
     /// Mean requests per second.
@@ -76,7 +108,7 @@ struct Common {
 }
 
 #[derive(Debug, Args)]
-struct MemcachedArgs {
+struct KeyArgs {
     #[command(flatten)]
     common: Common,
     /// Different keys.
@@ -111,14 +143,22 @@ struct HttpArgs {
     body_bytes: Option<u64>,
 }
 
+impl KeyArgs {
+    fn keys(&self) -> anyhow::Result<Arc<Keyspace>> {
+        let keys = Keyspace::new(self.keys, self.max_value, self.common.seed)?;
+        Ok(Arc::new(keys))
+    }
+
+    fn mix(&self) -> KeyMix {
+        KeyMix {
+            set_share: self.set_share,
+            key_skew: self.key_skew,
+        }
+    }
+}
+
 impl Common {
-    fn config(&self) -> anyhow::Result<Config> {
-        let target: SocketAddr = self
-            .target
-            .to_socket_addrs()
-            .with_context(|| format!("--target {}: write HOST:PORT", self.target))?
-            .next()
-            .with_context(|| format!("--target {}: the name has no address", self.target))?;
+    fn config(&self, target: SocketAddr) -> anyhow::Result<Config> {
         let plan = match &self.steps {
             Some(steps) if Path::new(steps).is_file() => Plan::parse(
                 &std::fs::read_to_string(steps)
@@ -163,9 +203,8 @@ impl Common {
 
 fn main() -> anyhow::Result<()> {
     let cli = Cli::parse();
-    let (Verb::Memcached(MemcachedArgs { common, .. }) | Verb::Http(HttpArgs { common, .. })) =
-        &cli.protocol;
-    let config = common.config()?;
+    let common = cli.protocol.common();
+    let config = common.config(cli.protocol.target()?)?;
     let json = common.json || !std::io::stdout().is_terminal();
     let mut broken_pipe = false;
     let mut emit = |line: Line| {
@@ -181,15 +220,18 @@ fn main() -> anyhow::Result<()> {
     };
     match &cli.protocol {
         Verb::Memcached(args) => {
-            let keys = Arc::new(Keyspace::new(args.keys, args.max_value, common.seed)?);
+            let memcached = Memcached::new(args.keys()?, args.mix())?;
             if args.preload {
-                run::preload(config.target, &keys)?;
+                run::preload(config.target, &memcached)?;
             }
-            let mix = MemcachedMix {
-                set_share: args.set_share,
-                key_skew: args.key_skew,
-            };
-            run::memcached(&config, &keys, mix, &mut emit)?;
+            run::memcached(&config, &memcached, &mut emit)?;
+        }
+        Verb::Redis(args) => {
+            let redis = Redis::new(args.keys()?, args.mix())?;
+            if args.preload {
+                run::preload(config.target, &redis)?;
+            }
+            run::redis(&config, &redis, &mut emit)?;
         }
         Verb::Http(args) => {
             let default_path = if args.paths == 1 { "/" } else { "/{}" };
@@ -199,6 +241,12 @@ fn main() -> anyhow::Result<()> {
                 &Http::new(&common.target, path, args.paths, args.body_bytes)?,
                 &mut emit,
             )?;
+        }
+        Verb::Echo(_) => {
+            run::echo(&config, &mut emit)?;
+        }
+        Verb::Ping(_) => {
+            run::ping(&config, &mut emit)?;
         }
     }
     Ok(())

@@ -5,7 +5,7 @@
 
 use rand::Rng;
 
-use super::{Line, Protocol, Reply};
+use super::{Line, Protocol, Reply, decimal};
 use crate::error::LoadError;
 use crate::ledger::Outcome;
 use crate::schedule::unit;
@@ -173,9 +173,7 @@ impl Http {
                 let digits = rest.get(2..5).ok_or(())?;
                 // HTTP/1.0 closes unless told otherwise, and nobody told it.
                 parser.close = rest[0] == b'0';
-                parser.status = decimal(digits)
-                    .and_then(|n| u16::try_from(n).ok())
-                    .ok_or(())?;
+                parser.status = decimal(digits).ok_or(())?;
                 parser.state = State::Headers;
                 Ok(false)
             }
@@ -240,14 +238,6 @@ fn end_of_headers(parser: &mut Parser) -> Result<bool, ()> {
     parser.body_bytes = left;
     parser.state = State::Body { left };
     Ok(left == 0)
-}
-
-fn decimal(text: &[u8]) -> Option<u64> {
-    std::str::from_utf8(text)
-        .ok()
-        .filter(|t| t.bytes().all(|b| b.is_ascii_digit()))?
-        .parse()
-        .ok()
 }
 
 #[cfg(test)]

@@ -1,10 +1,18 @@
 //! What goes over the wire, as pure code: requests are drawn and encoded, replies parsed from pieces of any size.
 
+mod echo;
 mod http;
+mod keyspace;
 mod memcached;
+mod ping;
+mod redis;
 
+pub use echo::Echo;
 pub use http::Http;
-pub use memcached::{Keyspace, Memcached, MemcachedMix};
+pub use keyspace::{KeyMix, KeyRequest, KeyValue, Keyspace};
+pub use memcached::Memcached;
+pub use ping::Ping;
+pub use redis::Redis;
 
 use rand::Rng;
 
@@ -23,12 +31,32 @@ pub enum Reply {
     Broken,
 }
 
-/// A request-response protocol with replies in the order of the requests.
+/// What carries requests and replies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wire {
+    /// A TCP connection: all bytes, in order, and replies in the order of the requests.
+    Stream,
+    /// ICMP echo: each request is a datagram of this many bytes; replies may be lost, doubled or out of order.
+    Icmp {
+        /// Its length.
+        bytes: usize,
+    },
+}
+
+/// A request-response protocol.
+///
+/// On a stream, `parse` is asked for the oldest request's reply. A datagram is held against each request in flight: one that it doesn't
+/// answer is [`Reply::Incomplete`], and one that answers none is nothing.
 pub trait Protocol {
     /// What must be known of a request to check its reply.
     type Request: Copy + std::fmt::Debug;
     /// How far the current reply has been read.
     type Parser: Default + std::fmt::Debug;
+
+    /// What carries it.
+    fn wire(&self) -> Wire {
+        Wire::Stream
+    }
 
     /// Draws the next request.
     fn draw(&self, rng: &mut impl Rng) -> Self::Request;
@@ -80,5 +108,80 @@ impl<const N: usize> Line<N> {
 
     fn clear(&mut self) {
         self.len = 0;
+    }
+}
+
+fn push_decimal(mut n: u32, out: &mut Vec<u8>) {
+    let mut digits = [0_u8; 10];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (n % 10) as u8;
+        n /= 10;
+        if n == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+/// A number in decimal digits alone.
+fn decimal<N: std::str::FromStr>(text: &[u8]) -> Option<N> {
+    std::str::from_utf8(text)
+        .ok()
+        .filter(|t| t.bytes().all(|b| b.is_ascii_digit()))?
+        .parse()
+        .ok()
+}
+
+/// Skips bytes of a block of which `left` are to come, the `\r\n` behind it included; false if something else is there.
+fn skip_block(left: &mut usize, bytes: &[u8]) -> (usize, bool) {
+    let mut used = left.saturating_sub(2).min(bytes.len());
+    *left -= used;
+    while (1..=2).contains(left) && used < bytes.len() {
+        let expected = if *left == 2 { b'\r' } else { b'\n' };
+        used += 1;
+        *left -= 1;
+        if bytes[used - 1] != expected {
+            return (used, false);
+        }
+    }
+    (used, true)
+}
+
+#[cfg(test)]
+mod testing {
+    use super::{Protocol, Reply};
+
+    /// Feeds replies in pieces of the given sizes; returns what came of each request.
+    pub(super) fn feed<P: Protocol>(
+        protocol: &P,
+        requests: &[P::Request],
+        bytes: &[u8],
+        cuts: &[usize],
+    ) -> Vec<Reply> {
+        let mut parser = P::Parser::default();
+        let mut replies = Vec::new();
+        let mut cuts = cuts.iter().copied().cycle();
+        let mut rest = bytes;
+        while !rest.is_empty() && replies.len() < requests.len() {
+            let piece_len = cuts.next().unwrap_or(1).clamp(1, rest.len());
+            let (mut piece, after) = rest.split_at(piece_len);
+            while !piece.is_empty() && replies.len() < requests.len() {
+                let (used, reply) = protocol.parse(&mut parser, requests[replies.len()], piece);
+                assert!(used > 0, "no progress");
+                piece = &piece[used..];
+                match reply {
+                    Reply::Incomplete => assert!(piece.is_empty()),
+                    Reply::Broken => {
+                        replies.push(reply);
+                        return replies;
+                    }
+                    _ => replies.push(reply),
+                }
+            }
+            rest = after;
+        }
+        replies
     }
 }

@@ -7,8 +7,8 @@ use std::io::Write as _;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 
 use anyhow::Context as _;
-use ostler_model::{ForeignChange, Groups, Nanos};
-use ostler_record::{Cost, Wall};
+use ostler_model::{BoostOutcome, ForeignChange, Groups, Nanos};
+use ostler_record::{Cost, Period, Wall};
 use serde::Serialize;
 
 use super::view::{Busy, GuestStatus, View};
@@ -16,8 +16,9 @@ use super::view::{Busy, GuestStatus, View};
 /// Lines that may wait to be written.
 const QUEUE_LINES: usize = 256;
 
+/// A period in short.
 #[derive(Serialize)]
-struct Line {
+pub(super) struct Line<'a> {
     wall: Wall,
     at: Nanos,
     seq: u64,
@@ -35,6 +36,9 @@ struct Line {
     failures: Vec<String>,
     /// Values that others changed, and what was done about it.
     foreign: Vec<ForeignChange>,
+    /// What the scheduler of vCPUs has done so far, while there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    boost: Option<&'a BoostOutcome>,
     cost: Cost,
     missed_periods: u64,
     dropped_lines: u64,
@@ -85,45 +89,50 @@ impl Lines {
             return;
         }
         self.last_seq = last.snapshot.seq;
-        let status = view.status();
-        let outcome = last.outcome.as_ref();
-        let line = Line {
-            wall: last.wall,
-            at: last.snapshot.at,
-            seq: last.snapshot.seq,
-            generation: last.plan.generation,
-            changed: view
-                .last_change
-                .as_ref()
-                .is_some_and(|change| change.snapshot.seq == last.snapshot.seq),
-            acting: view.acting,
-            groups: status.groups,
-            busy: status.busy,
-            guests: status.guests,
-            reasons: last.reasons.iter().map(ToString::to_string).collect(),
-            violations: last.violations.clone(),
-            written: outcome.map_or(0, |outcome| outcome.written),
-            failures: outcome.map_or_else(Vec::new, |outcome| {
-                outcome
-                    .failures
-                    .iter()
-                    .map(|failure| {
-                        format!("{} to {}: {}", failure.target, failure.value, failure.error)
-                    })
-                    .collect()
-            }),
-            foreign: outcome.map_or_else(Vec::new, |outcome| outcome.foreign.clone()),
-            cost: last.cost,
-            missed_periods: status.missed_periods,
-            dropped_lines: self.dropped,
-        };
-        let Ok(mut text) = serde_json::to_string(&line) else {
+        let Ok(mut text) = serde_json::to_string(&line(view, last, self.dropped)) else {
             return;
         };
         text.push('\n');
         if let Err(TrySendError::Full(_)) = queue.try_send(text) {
             self.dropped += 1;
         }
+    }
+}
+
+/// The line of a period.
+pub(super) fn line<'a>(view: &View, last: &'a Period, dropped_lines: u64) -> Line<'a> {
+    let status = view.status();
+    let outcome = last.outcome.as_ref();
+    Line {
+        wall: last.wall,
+        at: last.snapshot.at,
+        seq: last.snapshot.seq,
+        generation: last.plan.generation,
+        changed: view
+            .last_change
+            .as_ref()
+            .is_some_and(|change| change.snapshot.seq == last.snapshot.seq),
+        acting: view.acting,
+        groups: status.groups,
+        busy: status.busy,
+        guests: status.guests,
+        reasons: last.reasons.iter().map(ToString::to_string).collect(),
+        violations: last.violations.clone(),
+        written: outcome.map_or(0, |outcome| outcome.written),
+        failures: outcome.map_or_else(Vec::new, |outcome| {
+            outcome
+                .failures
+                .iter()
+                .map(|failure| {
+                    format!("{} to {}: {}", failure.target, failure.value, failure.error)
+                })
+                .collect()
+        }),
+        foreign: outcome.map_or_else(Vec::new, |outcome| outcome.foreign.clone()),
+        boost: outcome.and_then(|outcome| outcome.boost.as_ref()),
+        cost: last.cost,
+        missed_periods: status.missed_periods,
+        dropped_lines,
     }
 }
 

@@ -8,14 +8,15 @@ use std::sync::Arc;
 use anyhow::bail;
 use ostler_model::config::Config;
 use ostler_model::{
-    Accesses, ActIntent, ActMode, Class, Cpu, CpuId, CpuPmu, CpuSet, CpuUsage, ExitPolicy, Facts,
-    Groups, GuestId, GuestMatch, GuestPmu, GuestRule, GuestSource, GuestView, HostCounters, Intent,
-    LatencyView, Nanos, NodeId, Outcome, Pid, Plan, Snapshot, State, TapView, ThreadUsage, Tid,
-    Topology, VcpuView, VhostView,
+    Accesses, ActIntent, ActMode, BoostOutcome, Class, Cpu, CpuId, CpuPmu, CpuSet, CpuUsage,
+    ExitPolicy, Facts, Groups, GuestId, GuestMatch, GuestPmu, GuestRule, GuestSource, GuestView,
+    HostCounters, Intent, LatencyView, Nanos, NodeId, Outcome, Pid, Plan, Snapshot, State, TapView,
+    ThreadUsage, Tid, Topology, VcpuView, VhostView,
 };
 use ostler_record::{Decided, Inputs, Limits, Reader, Recorder, Wall, replay};
 
 use super::control::{Parts, Steward, mix};
+use super::lines::line;
 use super::view::{ConfigStatus, Shared};
 use super::{Act, Agents, Clock, Decide, Restored, Sense};
 
@@ -31,6 +32,8 @@ struct World {
     /// The parents that the checker was told of.
     previous: RefCell<Vec<Option<u64>>>,
     act_fails: Cell<bool>,
+    /// Whether there is a scheduler of vCPUs.
+    boosts: Cell<bool>,
 }
 
 impl World {
@@ -117,6 +120,7 @@ impl Act for Fake {
         Ok(Outcome {
             generation: plan.generation,
             written: 1,
+            boost: self.0.boosts.get().then(BoostOutcome::default),
             ..Outcome::default()
         })
     }
@@ -193,6 +197,23 @@ fn acting_applies_each_plan_and_takes_it_back_at_the_end() {
         world.calls(),
         ["recover Act", "apply 1", "apply 2", "restore"]
     );
+}
+
+#[test]
+fn a_periods_line_tells_of_the_scheduler_of_vcpus_while_there_is_one() {
+    let world = Rc::new(World::default());
+    let mut steward = steward(&world, intent(ActMode::Act, ExitPolicy::Keep));
+    let mut told = |boosts| {
+        world.boosts.set(boosts);
+        steward.turn(0, Nanos::ZERO);
+        let view = steward.view();
+        let last = view.last.as_deref().expect("a period");
+        let line = serde_json::to_value(line(&view, last, 0)).expect("JSON");
+        line.get("boost").cloned()
+    };
+    assert_eq!(told(false), None);
+    let boost = serde_json::json!({"deaf_to": [], "guests": []});
+    assert_eq!(told(true), Some(boost));
 }
 
 #[test]

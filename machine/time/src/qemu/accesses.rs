@@ -288,7 +288,9 @@ unsafe extern "C" fn executed(core: c_uint, word: *mut c_void) {
     let ps = block.instructions * accesses.instruction_ps;
     let elapsed = meter.elapsed_ps.load(Ordering::Relaxed) + ps;
     meter.elapsed_ps.store(elapsed, Ordering::Relaxed);
-    let begun = meter.begun_ps.swap(elapsed, Ordering::Relaxed);
+    // Not a swap, which would have the real core wait for all of its stores, each block anew.
+    let begun = meter.begun_ps.load(Ordering::Relaxed);
+    meter.begun_ps.store(elapsed, Ordering::Relaxed);
     meter
         .uninterrupted_ps
         .store(elapsed - begun, Ordering::Relaxed);

@@ -30,7 +30,7 @@ impl Traffic {
         self.generators
             .retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
         let guests = ground.program.scenario.guests.iter().enumerate();
-        for (index, guest) in guests.filter(|(_, guest)| guest.workload.port().is_some()) {
+        for (index, guest) in guests.filter(|(_, guest)| guest.workload.service().is_some()) {
             if self.generators.iter().any(|(at, _)| *at == index) {
                 continue;
             }

@@ -106,7 +106,11 @@ impl Checker<'_> {
             let most = if kind == FaultKind::Kill { 1000 } else { 10 };
             let times = self.between(&fault.times, "times", 1, most)?;
             let rate = self.between(&fault.rate, "rate", 0, 100_000)?;
-            if rate > 0 && !guests.iter().any(|guest| guest.workload.port().is_some()) {
+            if rate > 0
+                && !guests
+                    .iter()
+                    .any(|guest| guest.workload.service().is_some())
+            {
                 return self.refuse(
                     &fault.rate,
                     "no guest answers requests".to_owned(),

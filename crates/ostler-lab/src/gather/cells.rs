@@ -1,0 +1,82 @@
+//! The JSON line of a cell: one policy under one load in one round, by the figures that a scheduler of vCPUs is judged by.
+
+use serde::{Deserialize, Serialize};
+
+use super::sharing::Sharers;
+use crate::events::Cell;
+use crate::report::PolicyLine;
+use crate::scenario::{Policy, Scenario};
+
+/// A line of `ostler lab run --json` that tells of one cell. `cell` tells it from a policy's line, whose percentiles are medians over seconds; these are
+/// over all of the cell, and named `cell_p50_us` and so on in a policy's line. The others have the names that they have there, and are defined there.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CellLine {
+    /// Position in the program, from 0.
+    pub cell: u32,
+    /// The policy's name.
+    pub policy: String,
+    /// Round, from 0.
+    pub round: u32,
+    /// The guest that is loaded.
+    pub guest: String,
+    /// What was loaded, as in the policy's line.
+    pub workload: String,
+    /// vCPUs of the guests that the policy's cores are divided over, by those cores: those that its steward manages, or all under test without one.
+    pub ratio: Option<f64>,
+    /// Those vCPUs.
+    pub vcpus: u32,
+    /// What schedules vCPUs: `kernel`, or the steward's scheduler by its mode and the length of its turns, like `io 3ms`.
+    pub scheduler: String,
+    /// Correct answers.
+    pub ops_per_s: Option<f64>,
+    /// Median latency over the whole cell.
+    pub p50_us: Option<f64>,
+    /// 95th percentile of latency over the whole cell.
+    pub p95_us: Option<f64>,
+    /// 99th percentile of latency over the whole cell.
+    pub p99_us: Option<f64>,
+    /// From an interrupt or IPI to its vCPU running.
+    pub irq_to_run_p99_us: Option<f64>,
+    /// How far any guest that is always busy was from an equal share in any 10 s.
+    pub fairness_error_10s: Option<f64>,
+    /// Work that the best-effort guests beside it did, in what they do in an equal share of the cores.
+    pub neighbour_throughput: Option<f64>,
+    /// Context switches on the cores under test.
+    pub ctx_switches_per_s: Option<f64>,
+}
+
+impl CellLine {
+    /// Of a cell's figures.
+    pub(super) fn new(
+        scenario: &Scenario,
+        policy: &Policy,
+        workload: &str,
+        cell: &Cell,
+        line: &PolicyLine,
+    ) -> CellLine {
+        let sharers = Sharers::of(scenario, policy, &cell.guest);
+        CellLine {
+            cell: cell.index,
+            policy: line.policy.clone(),
+            round: cell.round,
+            guest: cell.guest.clone(),
+            workload: workload.to_owned(),
+            ratio: sharers.ratio(),
+            vcpus: sharers.vcpus(),
+            scheduler: scheduler(policy),
+            ops_per_s: line.ops_per_s,
+            p50_us: line.cell_p50_us,
+            p95_us: line.cell_p95_us,
+            p99_us: line.cell_p99_us,
+            irq_to_run_p99_us: line.irq_to_run_p99_us,
+            fairness_error_10s: line.fairness_error_10s,
+            neighbour_throughput: line.neighbour_throughput,
+            ctx_switches_per_s: line.ctx_switches_per_s,
+        }
+    }
+}
+
+/// What schedules a policy's vCPUs, for people.
+pub(super) fn scheduler(policy: &Policy) -> String {
+    policy.scheduler().unwrap_or_else(|| "kernel".to_owned())
+}
