@@ -25,8 +25,10 @@ pub(crate) const SCHED_EXT: i32 = 7;
 /// The same, but for threads that such a one starts: QEMU's vCPUs start none, and if they do, those aren't vCPUs.
 pub const SCHED_EXT_ONCE: i32 = SCHED_EXT | libc::SCHED_RESET_ON_FORK;
 
+type Hook = (&'static str, &'static str);
+
 /// What tells of events: a program, and what of. Where in KVM each is attached, its section says.
-const HOOKS: [(&str, &str); 4] = [
+const HOOKS: [Hook; 4] = [
     ("boost_on_interrupt", "interrupts"),
     ("boost_on_mmio", "accesses to devices' memory"),
     ("boost_on_fast_mmio", "doorbells"),
@@ -135,14 +137,8 @@ impl Scheduler {
             ..settings
         };
         let step = |what: &str, error: &libbpf_rs::Error| BpfError::step(what, error, KERNEL_MIN);
-        let (mut object, without) = match load(&settings, true) {
-            Ok(object) => (object, None),
-            // What a hook is attached to is looked up when the object is loaded: without KVM's type information nothing would be.
-            Err(why) => (
-                load(&settings, false).map_err(|e| step("load the vCPU scheduler", &e))?,
-                Some(why.to_string()),
-            ),
-        };
+        let (mut object, mut deaf_to) = with_hooks(|hooks| load(&settings, hooks))
+            .map_err(|e| step("load the vCPU scheduler", &e))?;
         forget_warning();
         for (number, cores) in (0..).zip(&domains) {
             place(&mut object, number, cores)?;
@@ -150,17 +146,20 @@ impl Scheduler {
         let ops = map(&mut object, "boost_ops")
             .attach_struct_ops()
             .map_err(|e| step("start the vCPU scheduler", &e))?;
-        let (mut hooks, mut deaf_to) = (Vec::new(), Vec::new());
-        for (name, what) in HOOKS {
-            let link = match &without {
-                Some(why) => Err(why.clone()),
-                None => program(&object, name).attach().map_err(|e| e.to_string()),
-            };
-            match link {
+        let mut hooks = Vec::new();
+        for hook in HOOKS {
+            if deaf_to.iter().any(|(deaf, _)| *deaf == hook) {
+                continue;
+            }
+            match program(&object, hook.0).attach() {
                 Ok(link) => hooks.push(link),
-                Err(why) => deaf_to.push(format!("{what} ({why})")),
+                Err(why) => deaf_to.push((hook, why.to_string())),
             }
         }
+        let deaf_to = deaf_to
+            .iter()
+            .map(|((_, what), why)| format!("{what} ({why})"));
+        let deaf_to = deaf_to.collect();
         let event = program(&object, "boost_on_event")
             .attach()
             .map_err(|e| step("let events be told to the vCPU scheduler", &e))?;
@@ -288,14 +287,33 @@ fn available(sys: &Path) -> Result<(), BoostError> {
     })
 }
 
-fn load(settings: &Settings, hooks: bool) -> Result<Object, libbpf_rs::Error> {
+/// Loads something with all hooks that the kernel takes, and says why it doesn't take the others.
+///
+/// What a hook is attached to is looked up when an object is loaded, so that a single one whose function or tracepoint isn't there
+/// has the kernel refuse all of it. Which one that was isn't told, so each is tried alone.
+fn with_hooks<T, E: ToString>(
+    load: impl Fn(&[Hook]) -> Result<T, E>,
+) -> Result<(T, Vec<(Hook, String)>), E> {
+    if let Ok(all) = load(&HOOKS) {
+        return Ok((all, Vec::new()));
+    }
+    let (mut taken, mut refused) = (Vec::new(), Vec::new());
+    for hook in HOOKS {
+        match load(&[hook]) {
+            Ok(_) => taken.push(hook),
+            Err(why) => refused.push((hook, why.to_string())),
+        }
+    }
+    load(&taken).map(|object| (object, refused))
+}
+
+fn load(settings: &Settings, hooks: &[Hook]) -> Result<Object, libbpf_rs::Error> {
     let mut open = ObjectBuilder::default().open_memory(ostler_bpf::BOOST)?;
     tell(&mut open, settings);
-    if !hooks {
-        for mut program in open.progs_mut() {
-            if HOOKS.iter().any(|(name, _)| program.name() == *name) {
-                program.set_autoload(false);
-            }
+    for mut program in open.progs_mut() {
+        let named = |(name, _): &Hook| program.name() == *name;
+        if HOOKS.iter().any(named) && !hooks.iter().any(named) {
+            program.set_autoload(false);
         }
     }
     open.load()
@@ -395,6 +413,32 @@ mod tests {
         refused(&[set("0-16")], 32, "a domain of 17 cores");
         refused(&[CpuSet::EMPTY], 4, "a domain of 0 cores");
         refused(&[], CORES_MAX + 1, "can't have 1025 cores");
+    }
+
+    #[test]
+    fn one_hook_that_isnt_there_costs_no_other() {
+        // A kernel that lacks some: it refuses an object that has one of them.
+        let kernel = |lacks: &'static [&str]| {
+            move |hooks: &[Hook]| match hooks.iter().find(|(name, _)| lacks.contains(name)) {
+                Some((name, _)) => Err(format!("no {name}")),
+                None => Ok(hooks.to_vec()),
+            }
+        };
+        let (all, refused) = with_hooks(kernel(&[])).expect("it lacks nothing");
+        assert_eq!((all.as_slice(), refused.len()), (&HOOKS[..], 0));
+        let (some, refused) = with_hooks(kernel(&["boost_on_mmio", "boost_on_pio"])).expect("some");
+        assert_eq!(some, [HOOKS[0], HOOKS[2]]);
+        let why = ["no boost_on_mmio", "no boost_on_pio"].map(str::to_owned);
+        assert_eq!(
+            refused,
+            [HOOKS[1], HOOKS[3]]
+                .into_iter()
+                .zip(why)
+                .collect::<Vec<_>>()
+        );
+        // And one that wants none of it has its own reason told.
+        let never = with_hooks(|_| Err::<(), _>("no sched_ext")).expect_err("it can't");
+        assert_eq!(never, "no sched_ext");
     }
 
     #[test]

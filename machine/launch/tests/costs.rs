@@ -58,12 +58,13 @@ fn is(found: u64, table: u64, what: &str) {
 }
 
 /// Two runs print the same figures, but for the nanosecond that a clock may be about to come to: where in it a program begins isn't the same.
+/// There are two clocks, and what one machine takes for the other's answer is rounded by both.
 fn same(one: &[Ended], other: &[Ended], what: &str) {
     for (one, other) in one.iter().zip(other) {
         let [one, other] = [one, other].map(|ended| String::from_utf8_lossy(&ended.serial));
         let (one, other) = (figures(&one), figures(&other));
         let near = |((word, its), (same, others)): (&(&str, u64), &(&str, u64))| {
-            word == same && its.abs_diff(*others) <= 1
+            word == same && its.abs_diff(*others) <= 2
         };
         assert!(
             one.len() == other.len() && one.iter().zip(&other).all(near),
