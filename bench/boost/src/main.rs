@@ -5,20 +5,16 @@ mod probe;
 mod worker;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
-use bench_harness::{Args, Line, median, revision};
+use bench_harness::{Args, Line, median};
+use bench_host::{HostArgs, Parts};
 use clap::Parser;
 use hooks::Hook;
 use ostler_act::{Host as _, LinuxHost};
-use ostler_lab::binaries::Binaries;
-use ostler_lab::image::{Image, LabDir};
-use ostler_lab::machine::{Time, guest_address};
-use ostler_lab::program::Program;
-use ostler_lab::progress::Progress;
+use ostler_lab::machine::guest_address;
 use ostler_lab::scenario::Scenario;
-use ostler_lab::up;
 use ostler_model::{CpuSet, Pid, Tid};
 use probe::Size;
 
@@ -38,10 +34,7 @@ const PINGS: u32 = 200;
 #[derive(Parser)]
 struct Cli {
     #[command(flatten)]
-    args: Args,
-    /// Take the emulated host's programs from this folder instead of building them.
-    #[arg(long)]
-    bin_dir: Option<PathBuf>,
+    host: HostArgs,
     #[command(subcommand)]
     verb: Option<Verb>,
 }
@@ -119,27 +112,14 @@ fn main() -> Result<()> {
                 probe::hooks_of_guest(on, Pid(qemu), &command)
             }
         },
-        None if cli.args.quick => quick(&cli.args),
-        None => full(&cli.args, cli.bin_dir.as_deref()),
+        None if cli.host.args.quick => quick(&cli.host.args),
+        None => full(&cli.host),
     }
 }
 
-fn full(args: &Args, bin_dir: Option<&Path>) -> Result<()> {
-    ostler_lab::catch_interrupts();
-    let mut binaries = match bin_dir {
-        Some(folder) => Binaries::in_folder(folder)?,
-        None => Binaries::build(None, Progress::Lines)?,
-    };
-    binaries.tests = vec![std::env::current_exe().context("could not find this program")?];
-    let plugin = binaries.plugin.clone().context("the plugin wasn't built")?;
-    let plugin = std::path::absolute(plugin).context("could not find the plugin")?;
-    let told = session(
-        &binaries,
-        &Time::Machine {
-            plugin,
-            pace: false,
-        },
-    )?;
+fn full(args: &HostArgs) -> Result<()> {
+    let told = session(&Parts::ensure(args)?)?;
+    let args = &args.args;
     let told = Told::parse(&told)?;
 
     let mut missed = Vec::new();
@@ -266,56 +246,27 @@ fn line(case: &str, unit: &str, ours: &[f64], baseline: &[f64], ns: f64) -> Resu
         !ours.is_empty() && !baseline.is_empty(),
         "{case} was measured on one side only"
     );
-    let (mut ours, mut baseline) = (ours.to_vec(), baseline.to_vec());
-    let (our_median, baseline_median) = (median(&mut ours), median(&mut baseline));
-    // `median` left the figures sorted.
-    let range = ours[ours.len() - 1] - ours[0];
-    Ok(Line {
-        bench: "boost".into(),
-        case: case.into(),
-        ours: our_median / ns,
-        baseline: baseline_median / ns,
-        ratio: (baseline_median > 0.0).then_some(our_median / baseline_median),
-        unit: unit.into(),
-        runs: ours.len(),
-        spread: (our_median > 0.0).then_some(range / our_median),
-        rev: revision(),
-    })
+    let scaled = |figures: &[f64]| figures.iter().map(|figure| figure / ns).collect();
+    Ok(Line::of(
+        "boost",
+        case,
+        unit,
+        scaled(ours),
+        scaled(baseline),
+    ))
 }
 
 /// Boots the host, and runs the session in it; returns what it printed.
-fn session(binaries: &Binaries, time: &Time) -> Result<String> {
+fn session(parts: &Parts) -> Result<String> {
     let scenario = Scenario::parse(include_str!("scenario.toml"), Path::new("scenario.toml"))?;
-    let program = Program::new(scenario, true);
-    let lab = LabDir::detect();
-    let image = Image::ensure(&lab, Progress::Lines)?;
-    up::up(&lab, &image, binaries, &program, time, Progress::Lines)?;
-    let _down = Down(&lab);
+    let host = parts.boot(&scenario, &parts.own_time)?;
     let size = format!("{} {} {}", SIZE.rounds, SIZE.loops, SIZE.messages);
     let script = include_str!("session.sh")
         .replace("SIZE", &size)
         .replace("CORES", CORES)
         .replace("PINGS", &PINGS.to_string())
         .replace("GUEST", &guest_address(0));
-    let mut printed = Vec::new();
-    let status = up::exec(&lab, &script, &mut printed)?;
-    let printed = String::from_utf8_lossy(&printed).into_owned();
-    ensure!(
-        status == 0 && printed.contains("END"),
-        "the session failed ({status}):\n{printed}"
-    );
-    Ok(printed)
-}
-
-/// Ends the lab that is up, however the bench ends.
-struct Down<'a>(&'a LabDir);
-
-impl Drop for Down<'_> {
-    fn drop(&mut self) {
-        if let Err(error) = up::down(self.0) {
-            eprintln!("the lab could not be ended: {error}");
-        }
-    }
+    Ok(host.run(&script, "END")?.text)
 }
 
 #[cfg(test)]

@@ -65,6 +65,37 @@ pub struct Line {
 }
 
 impl Line {
+    /// The result of runs that were made already, in `unit`.
+    ///
+    /// # Panics
+    /// When a side has none: a case without a baseline is no result.
+    pub fn of(
+        bench: &str,
+        case: &str,
+        unit: &str,
+        mut ours: Vec<f64>,
+        mut baseline: Vec<f64>,
+    ) -> Line {
+        assert!(
+            !ours.is_empty() && !baseline.is_empty(),
+            "{bench}/{case} was measured on one side only"
+        );
+        let (our_median, baseline_median) = (median(&mut ours), median(&mut baseline));
+        // `median` left the figures sorted.
+        let range = ours[ours.len() - 1] - ours[0];
+        Line {
+            bench: bench.into(),
+            case: case.into(),
+            ours: our_median,
+            baseline: baseline_median,
+            ratio: quotient(our_median, baseline_median),
+            unit: unit.into(),
+            runs: ours.len(),
+            spread: quotient(range, our_median),
+            rev: revision(),
+        }
+    }
+
     /// Prints the case on standard output, as `args` ask.
     ///
     /// # Panics
@@ -131,21 +162,7 @@ pub fn compare(
             our_figures.push(ours());
         }
     }
-    let our_median = median(&mut our_figures);
-    let baseline_median = median(&mut baseline_figures);
-    // `median` left the figures sorted.
-    let range = our_figures[runs - 1] - our_figures[0];
-    Line {
-        bench: bench.into(),
-        case: case.into(),
-        ours: our_median,
-        baseline: baseline_median,
-        ratio: quotient(our_median, baseline_median),
-        unit: unit.into(),
-        runs,
-        spread: quotient(range, our_median),
-        rev: revision(),
-    }
+    Line::of(bench, case, unit, our_figures, baseline_figures)
 }
 
 /// The mean time of one of `iterations` calls of `work`, in nanoseconds: the usual body of a closure for [`compare`].
@@ -232,6 +249,21 @@ mod tests {
         assert_eq!(line.ratio, Some(6.0 / 4.0));
         assert_eq!(line.spread, Some(4.0 / 6.0));
         assert_eq!(line.runs, 3);
+    }
+
+    #[test]
+    fn the_spread_is_over_all_of_our_runs() {
+        let line = Line::of("b", "c", "ms", vec![100.0, 101.0, 99.0], vec![50.0]);
+        assert_eq!(
+            (line.runs, line.ratio, line.spread),
+            (3, Some(2.0), Some(0.02))
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "b/c was measured on one side only")]
+    fn a_case_without_a_baseline_is_no_result() {
+        Line::of("b", "c", "ms", vec![1.0], Vec::new());
     }
 
     #[test]

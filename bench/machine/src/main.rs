@@ -2,20 +2,17 @@
 
 mod expected;
 mod hits;
-mod host;
 mod probe;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
-use bench_harness::{Args, Line, median, revision};
+use bench_harness::{Args, Line, median};
+use bench_host::{Host, HostArgs, Parts, Printed, figures};
 use clap::Parser;
 use expected::expected;
-use host::{Figures, Host};
-use ostler_lab::binaries::Binaries;
 use ostler_lab::hogs::Hogs;
 use ostler_lab::machine::Time;
-use ostler_lab::progress::Progress;
 use ostler_lab::scenario::Scenario;
 
 /// Runs of each case, quiet and hogged each.
@@ -49,10 +46,7 @@ const STEADY: &[(&str, &str, &str, f64, f64)] = &[
 #[derive(Parser)]
 struct Cli {
     #[command(flatten)]
-    args: Args,
-    /// Take the emulated host's programs from this folder instead of building them.
-    #[arg(long)]
-    bin_dir: Option<PathBuf>,
+    host: HostArgs,
     /// Only what needs no emulated host: the hit rates.
     #[arg(long)]
     hits: bool,
@@ -76,27 +70,18 @@ fn main() -> Result<()> {
     }
     if cli.hits {
         let mut broken = Vec::new();
-        hits::hits(&cli.args, PART, &mut broken)?;
+        hits::hits(&cli.host.args, PART, &mut broken)?;
         held(&broken)
-    } else if cli.args.quick {
-        quick(&cli.args)
+    } else if cli.host.args.quick {
+        quick(&cli.host.args)
     } else {
-        full(&cli.args, cli.bin_dir.as_deref())
+        full(&cli.host)
     }
 }
 
-fn full(args: &Args, bin_dir: Option<&Path>) -> Result<()> {
-    ostler_lab::catch_interrupts();
-    let mut binaries = match bin_dir {
-        Some(folder) => Binaries::in_folder(folder)?,
-        None => Binaries::build(None, Progress::Lines)?,
-    };
-    binaries.tests = vec![std::env::current_exe().context("could not find this program")?];
-    let plugin = binaries.plugin.clone().context("the plugin wasn't built")?;
-    let own = Time::Machine {
-        plugin: std::path::absolute(plugin)?,
-        pace: false,
-    };
+fn full(args: &HostArgs) -> Result<()> {
+    let parts = Parts::ensure(args)?;
+    let (args, own) = (&args.args, &parts.own_time);
     let with_caches = Scenario::parse(include_str!("scenario.toml"), Path::new("scenario.toml"))?;
     let mut without = with_caches.clone();
     without.host.caches = None;
@@ -104,22 +89,22 @@ fn full(args: &Args, bin_dir: Option<&Path>) -> Result<()> {
     let session = include_str!("session.sh").replace("RUNS", &RUNS.to_string());
     let mut broken = Vec::new();
     hits::hits(args, PART, &mut broken)?;
-    let host = Host::up(&binaries, &with_caches, &own)?;
-    let quiet = host.run(&session).context("the quiet session")?;
+    let host = parts.boot(&with_caches, own)?;
+    let quiet = host.run(&session, "END").context("the quiet session")?;
     let hogs = Hogs::start();
-    let hogged = host.run(&session).context("the hogged session")?;
+    let hogged = host.run(&session, "END").context("the hogged session")?;
     drop(hogs);
     exact(args, &with_caches, &quiet, &hogged, &mut broken)?;
     steady(args, &quiet, &hogged, &mut broken)?;
     let caches = speeds(&host)?;
-    host.down();
+    drop(host);
 
-    let host = Host::up(&binaries, &without, &own)?;
+    let host = parts.boot(&without, own)?;
     let instructions = speeds(&host)?;
-    host.down();
-    let host = Host::up(&binaries, &without, &Time::Wall { plugin: None })?;
+    drop(host);
+    let host = parts.boot(&without, &Time::Wall { plugin: None })?;
     let plain = speeds(&host)?;
-    host.down();
+    drop(host);
 
     icount(
         args,
@@ -165,8 +150,8 @@ fn held(broken: &[String]) -> Result<()> {
 fn exact(
     args: &Args,
     scenario: &Scenario,
-    quiet: &Figures,
-    hogged: &Figures,
+    quiet: &Printed,
+    hogged: &Printed,
     broken: &mut Vec<String>,
 ) -> Result<()> {
     for &(case, word, unit, bound) in EXACT {
@@ -187,7 +172,7 @@ fn exact(
     Ok(())
 }
 
-fn steady(args: &Args, quiet: &Figures, hogged: &Figures, broken: &mut Vec<String>) -> Result<()> {
+fn steady(args: &Args, quiet: &Printed, hogged: &Printed, broken: &mut Vec<String>) -> Result<()> {
     for &(case, word, unit, scale, bound) in STEADY {
         let scaled = |figures: Vec<f64>| figures.into_iter().map(|f| f / scale).collect::<Vec<_>>();
         let (quiet, hogged) = (scaled(quiet.of(word)?), scaled(hogged.of(word)?));
@@ -250,10 +235,11 @@ fn speeds(host: &Host) -> Result<Vec<(u32, Speed)>> {
     let mut all = Vec::new();
     for cores in [1, 2, 4] {
         let session = |runs: u32| {
-            host.run(&format!(
+            let script = format!(
                 "echo $$ > /sys/fs/cgroup/cgroup.procs\n\
                  /lab/kernel-tests/bench-machine probe mix MIX {WORK} {cores} {runs}\necho END\n"
-            ))
+            );
+            host.run(&script, "END")
         };
         let (one, many) = (session(1)?, session(1 + SORTS)?);
         let real_s = (many.real_s - one.real_s) / f64::from(SORTS);
@@ -299,7 +285,7 @@ fn quick(args: &Args) -> Result<()> {
             "{case}: the probe failed: {}",
             String::from_utf8_lossy(&printed.stderr)
         );
-        let figures = Figures::parse(&String::from_utf8(printed.stdout)?, 0.0).of(word)?;
+        let figures: Vec<f64> = figures(&String::from_utf8(printed.stdout)?, word).collect();
         ensure!(figures.len() == 3, "{case}: {} figures of 3", figures.len());
         ensure!(
             figures.iter().all(|&figure| figure > 0.0),
@@ -311,21 +297,8 @@ fn quick(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn line(case: &str, unit: &str, mut ours: Vec<f64>, baseline: f64) -> Line {
-    let middle = median(&mut ours);
-    // `median` left the figures sorted.
-    let range = ours[ours.len() - 1] - ours[0];
-    Line {
-        bench: "machine".into(),
-        case: case.into(),
-        ours: middle,
-        baseline,
-        ratio: Some(middle / baseline),
-        unit: unit.into(),
-        runs: ours.len(),
-        spread: Some(range / middle),
-        rev: revision(),
-    }
+fn line(case: &str, unit: &str, ours: Vec<f64>, baseline: f64) -> Line {
+    Line::of("machine", case, unit, ours, vec![baseline])
 }
 
 #[cfg(test)]
