@@ -282,6 +282,12 @@ fn summary(
             cores: scenario.host.under_test.len(),
             kernel: machine.kernel.clone(),
             hypervisor: machine.qemu.clone(),
+            instruction_ns: scenario.host.instruction_ns,
+            part: scenario
+                .host
+                .caches
+                .as_ref()
+                .map(|caches| caches.part.clone()),
         },
         workload,
         // A round that went wrong counts for nobody.

@@ -50,12 +50,21 @@ pub fn caveat(run: &RunSummary) -> Node {
         Clock::Wall => (
             "Wall time. ",
             "Whatever else the real machine did is in these figures: rates and latencies are indicative. Counts, core-seconds and the \
-             plans' behaviour are firm.",
+             plans' behaviour are firm."
+                .to_owned(),
         ),
         Clock::Machine => (
             "Machine time. ",
-            "A second is what the emulated cores execute in it, one nanosecond per instruction: what else the real machine did isn't in \
-             these figures. Caches and memory nodes cost nothing of their own.",
+            format!(
+                "A second is what the emulated cores execute in it, {}: what else the real machine did isn't in these figures.",
+                match &run.host.part {
+                    Some(part) => format!("an instruction a cycle of {part}, and memory as that has it"),
+                    None => format!(
+                        "an instruction each {} ns, and caches and memory nodes cost nothing of their own",
+                        short(run.host.instruction_ns)
+                    ),
+                }
+            ),
         ),
     };
     let paragraph = el("p").class("caveat").attr("role", "note");

@@ -43,7 +43,7 @@ impl RunSummary {
 }
 
 /// The machine that was looked after.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Host {
     /// What it is, in words.
     pub name: String,
@@ -53,6 +53,10 @@ pub struct Host {
     pub kernel: String,
     /// What emulates or virtualises it.
     pub hypervisor: String,
+    /// On machine time: what an instruction costs, ns, where memory costs nothing of its own.
+    pub instruction_ns: f64,
+    /// On machine time: the part that its cores and memory cost time like, if they do.
+    pub part: Option<String>,
 }
 
 /// Whose seconds a run is measured in.

@@ -187,13 +187,14 @@ prop_compose! {
 prop_compose! {
     fn wild_run()(
         texts in prop::collection::vec(wild_text(), 8), cores in 0..4096_u32, rounds in 0..99_u32, wall: bool,
-        slo_us in wild_number(), baseline in 0..5_usize, policies in prop::collection::vec(wild_policy(), 0..5),
+        slo_us in wild_number(), instruction_ns in wild_number(), parts: bool, baseline in 0..5_usize, policies in prop::collection::vec(wild_policy(), 0..5),
     ) -> RunSummary {
         let [scenario, description, revision, started, workload, name, kernel, hypervisor] =
             <[String; 8]>::try_from(texts).unwrap();
+        let part = parts.then(|| name.clone());
         RunSummary {
             scenario, description, revision, started, workload, rounds, slo_us,
-            host: Host { name, cores, kernel, hypervisor },
+            host: Host { name, cores, kernel, hypervisor, instruction_ns, part },
             clock: if wall { Clock::Wall } else { Clock::Machine },
             baseline: policies.get(baseline).map_or(String::new(), |p| p.policy.clone()),
             policies,
@@ -281,6 +282,8 @@ fn with_a_gap() -> RunSummary {
             cores: 4,
             kernel: String::new(),
             hypervisor: String::new(),
+            instruction_ns: 1.0,
+            part: None,
         },
         workload: String::new(),
         rounds: 1,
@@ -305,6 +308,23 @@ fn moves(page: &str, class: &str) -> usize {
     let end = page.find(&format!("\" class=\"{class}\"")).expect(class);
     let start = page[..end].rfind("d=\"").expect("a path") + 3;
     page[start..end].matches('M').count()
+}
+
+#[test]
+fn what_a_second_is_made_of_is_told() {
+    let mut run = with_a_gap();
+    run.host.instruction_ns = 10.0;
+    assert!(
+        render(&run)
+            .contains("an instruction each 10 ns, and caches and memory nodes cost nothing")
+    );
+    run.host.part = Some("epyc-7742".to_owned());
+    assert!(render(&run).contains("an instruction a cycle of epyc-7742"));
+    run.clock = Clock::Wall;
+    let page = render(&run);
+    assert!(
+        page.contains("rates and latencies are indicative") && !page.contains("an instruction")
+    );
 }
 
 #[test]

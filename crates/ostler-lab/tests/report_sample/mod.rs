@@ -319,6 +319,8 @@ pub fn sample() -> RunSummary {
             cores: 6,
             kernel: "Linux 7.3.4-cloud-amd64".to_owned(),
             hypervisor: "QEMU 10.0.2, TCG, nested SVM".to_owned(),
+            instruction_ns: 1.0,
+            part: None,
         },
         workload: "memcached, ETC-like, 30:1 gets to sets".to_owned(),
         rounds: ROUNDS,
