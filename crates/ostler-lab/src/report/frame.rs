@@ -3,6 +3,9 @@
 use super::node::{Node, Path, coordinate, el};
 use super::scale::Scale;
 
+/// The least from one label of a horizontal axis to the next, so that they can be told apart.
+const LABEL: f64 = 40.0;
+
 /// Where a panel lies within its drawing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Panel {
@@ -77,17 +80,22 @@ impl Panel {
     ) -> Node {
         let mut g = el("g").class("axis");
         g = g.child(line(self.left, self.bottom(), self.right(), self.bottom()).class("edge"));
+        let mut labelled = f64::NEG_INFINITY;
         for tick in scale.ticks(count) {
             let Some(x) = scale.at(tick) else { continue };
-            g = g
-                .child(line(x, self.bottom(), x, self.bottom() + 5.0).class("edge"))
-                .child(
-                    el("text")
-                        .num("x", x)
-                        .num("y", self.bottom() + 19.0)
-                        .attr("text-anchor", "middle")
-                        .text(label(tick)),
-                );
+            g = g.child(line(x, self.bottom(), x, self.bottom() + 5.0).class("edge"));
+            // A tick of a log scale may be too near the one before it.
+            if x - labelled < LABEL {
+                continue;
+            }
+            labelled = x;
+            g = g.child(
+                el("text")
+                    .num("x", x)
+                    .num("y", self.bottom() + 19.0)
+                    .attr("text-anchor", "middle")
+                    .text(label(tick)),
+            );
         }
         let middle = self.left + self.width / 2.0;
         g.child(
