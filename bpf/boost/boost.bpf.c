@@ -210,7 +210,8 @@ __noinline int look(u32 number, u32 cpu, struct head *head)
 	return head->looked;
 }
 
-/* The least virtual time of the others on a thread's core, those that wait for it and the one that
+/*
+ * The least virtual time of the others on a thread's core, those that wait for it and the one that
  * runs there; ~0: nobody is there.
  */
 __noinline u64 meets(u32 number, u32 cpu, u32 tid)
@@ -223,10 +224,8 @@ __noinline u64 meets(u32 number, u32 cpu, u32 tid)
 
 	look(number, cpu, &head);
 	least = head.first == tid ? head.second_vtime : head.first_vtime;
-	if (!core)
-		return least;
-	has = has_core(core);
-	runs = has == tid ? NULL : thread_of(has);
+	has = core ? has_core(core) : 0;
+	runs = !has || has == tid ? NULL : thread_of(has);
 	if (runs && runs->vcpu.vtime < least)
 		least = runs->vcpu.vtime;
 	return least;
@@ -354,13 +353,15 @@ __noinline u64 rate(struct task_struct *p __arg_trusted, struct boost_thread *th
 /*
  * The core that a thread takes from another, or -1: one whose vCPU isn't boosted goes before one
  * whose is, then one whose vCPU runs before one where it waits for other work to end, and of those
- * the one whose vCPU has had most. `event` tells why: for an event, as boost.h allows, or by its
- * own right, because it has had so much less.
+ * the one whose vCPU has had most. `least` is what meets() tells of the thread. `event` tells why
+ * it takes one: for an event, as boost.h allows, or by its own right, because it has had so much
+ * less.
  */
-__noinline int victim(struct task_struct *p __arg_trusted, struct boost_thread *thread, bool event)
+__noinline int victim(struct task_struct *p __arg_trusted, struct boost_thread *thread, u64 least,
+		      bool event)
 {
 	struct boost_domain *domain;
-	u64 least, best_rate = 0;
+	u64 best_rate = 0;
 	int best = -1, i;
 
 	if (!p || !thread)
@@ -368,7 +369,6 @@ __noinline int victim(struct task_struct *p __arg_trusted, struct boost_thread *
 	domain = domain_of(thread->domain);
 	if (!domain)
 		return -1;
-	least = meets(thread->domain, thread->cpu, p->pid);
 	if (least == ~0ULL)
 		least = domain->now;
 	bpf_for(i, 0, BOOST_DOMAIN_CORES_MAX)
@@ -481,7 +481,7 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 		thread->waits_since = bpf_ktime_get_ns();
 		taken = -1;
 		if (thread->event_at && thread->guest) {
-			taken = victim(p, thread, true);
+			taken = victim(p, thread, least, true);
 			if (taken >= 0) {
 				thread->boosted = 1;
 				thread->boosts++;
@@ -490,7 +490,7 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 			}
 		}
 		if (taken < 0 && wakes)
-			taken = victim(p, thread, false);
+			taken = victim(p, thread, least, false);
 		core = taken < 0 ? NULL : core_of(taken);
 		if (core && core->runs) {
 			scx_insert(p, SCX(scx_dsq_id_flags, SCX_DSQ_LOCAL_ON) | taken,
@@ -709,7 +709,11 @@ void BPF_PROG(boost_stopping, struct task_struct *p, bool runnable)
 	if (!thread)
 		return;
 	ran = uncharged(p, thread);
-	waits = look(core->domain, cpu, &head) ? thread_of(head.first) : NULL;
+	/* Only what goes beyond a share is anybody else's; most never do, and need no search. */
+	waits = NULL;
+	if ((thread->boosted || boost_does_io(&config, &thread->vcpu)) &&
+	    look(core->domain, cpu, &head))
+		waits = thread_of(head.first);
 	settle(thread, waits, ran);
 	thread->charged_at += ran;
 	thread->boosted = 0;
