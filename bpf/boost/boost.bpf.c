@@ -19,8 +19,9 @@
  *
  * The queue is sorted by what virtual times were when each came to wait. boost.h moves virtual time
  * between a vCPU that runs and the first that waits, so the few at the head are compared by what
- * they have now. Who runs next is decided in dispatch() alone, except that a vCPU that wakes for an
- * event is put on the core that it takes at once.
+ * they have now, as long as anybody there has something to pay or an event to run for. If not, the
+ * first is taken as it is, which is several times cheaper. Who runs next is decided in dispatch()
+ * alone, except that a vCPU that wakes for an event is put on the core that it takes at once.
  *
  * Work of the kernel's own scheduler that takes a core, as the vhost worker does that brings a
  * guest's event, leaves the vCPU there at the head of the core's own queue: the kernel has it go on
@@ -101,10 +102,15 @@ struct {
 	__type(value, struct boost_core);
 } cores SEC(".maps");
 
-/* The end of the turn that runs on each core. */
+/*
+ * The end of the turn that runs on each core, and when its timer goes off. That may be sooner: a
+ * turn that begins before it has, as most do where vCPUs sleep and wake all the time, leaves it as
+ * it is, and it is set for the rest when it does.
+ */
 struct turn {
 	struct bpf_timer timer;
 	u64 ends_at;
+	u64 fires_at;
 };
 
 struct {
@@ -113,6 +119,13 @@ struct {
 	__type(key, u32);
 	__type(value, struct turn);
 } turns SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BOOST_GUESTS_MAX);
+	__type(key, u32);
+	__type(value, struct boost_service);
+} services SEC(".maps");
 
 /* Apart from those, since what user space can map must not hold a lock. */
 static struct bpf_spin_lock ledger SEC(".data.ledger");
@@ -153,6 +166,14 @@ static __always_inline u64 uncharged(const struct task_struct *p, const struct b
 	return now > thread->charged_at ? now - thread->charged_at : 0;
 }
 
+/* Whether a thread that comes to wait is to be told from its place in the queue. */
+static __always_inline bool stirs(const struct boost_thread *thread)
+{
+	struct boost_guest *guest = guest_of(thread);
+
+	return thread->event_at || (guest && guest->balance_ns > 0);
+}
+
 /*
  * The two with the least virtual times of those that wait in a domain and may run on a core. The
  * search is of so many, since others' threads may fill the head. What is counted is counted here,
@@ -165,7 +186,8 @@ struct head {
 	u32 second;
 	/* The first that has an event. */
 	u32 urgent;
-	u32 spare;
+	/* Nobody in the whole queue has one, or a debt. */
+	u32 calm;
 	u64 first_vtime;
 	u64 second_vtime;
 };
@@ -181,19 +203,27 @@ __noinline int look(u32 number, u32 cpu, struct head *head)
 	head->first = 0;
 	head->second = 0;
 	head->urgent = 0;
+	head->calm = 1;
 	head->first_vtime = ~0ULL;
 	head->second_vtime = ~0ULL;
+	/* To begin a walk costs several times as much. */
+	if (!scx_bpf_dsq_nr_queued(number))
+		return 0;
 	bpf_for_each(scx_dsq, p, number, 0)
 	{
 		struct boost_thread *thread;
 		u64 vtime;
 
-		if (++head->searched > SEARCH_MAX || head->looked >= LOOK_MAX)
+		if (++head->searched > SEARCH_MAX || head->looked >= LOOK_MAX) {
+			head->calm = 0;
 			break;
+		}
+		thread = thread_of(p->pid);
+		if (!thread || stirs(thread))
+			head->calm = 0;
 		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
 		head->looked++;
-		thread = thread_of(p->pid);
 		vtime = thread ? thread->vcpu.vtime : 0;
 		if (thread && thread->event_at && thread->guest && !head->urgent)
 			head->urgent = p->pid;
@@ -255,13 +285,38 @@ __noinline int take(u32 number, u32 cpu, u32 tid, struct head *head)
 }
 
 /*
+ * Charges a vCPU for what its guest's other threads have run, by the lock's holder. It is behind
+ * its domain by no more than the limit for that: what it sleeps through, as somebody floods it with
+ * packets, must not keep it from the cores for as long.
+ */
+static __always_inline void charge_service(struct boost_thread *thread,
+					   struct boost_service *service,
+					   const struct boost_domain *domain)
+{
+	u64 ran, most;
+
+	if (!service || !domain)
+		return;
+	ran = service->ran_ns - service->settled_ns;
+	service->settled_ns += ran;
+	most = domain->now + config.limit_ns;
+	if (thread->vcpu.vtime >= most)
+		return;
+	most -= thread->vcpu.vtime;
+	thread->vcpu.vtime += ran < most ? ran : most;
+}
+
+/*
  * Charges a thread for what it has run. What is beyond its share is borrowed from the one that
  * waits, if there is one, for as long as that one has waited.
  */
 __noinline int settle(struct boost_thread *thread, struct boost_thread *waits, u64 ran)
 {
 	struct boost_guest *guest, *lender;
+	struct boost_domain *domain;
+	struct boost_service *service;
 	u64 waited = 0, now;
+	u32 number;
 
 	if (!thread)
 		return 0;
@@ -269,9 +324,13 @@ __noinline int settle(struct boost_thread *thread, struct boost_thread *waits, u
 	if (!guest)
 		return 0;
 	thread->ran_ns += ran;
+	number = thread->guest;
+	service = number ? bpf_map_lookup_elem(&services, &number) : NULL;
+	domain = domain_of(thread->domain);
 	lender = waits ? guest_of(waits) : NULL;
 	if (!waits || !lender || waits->guest == thread->guest || !thread->guest) {
 		bpf_spin_lock(&ledger);
+		charge_service(thread, service, domain);
 		thread->vcpu.vtime += ran;
 		bpf_spin_unlock(&ledger);
 		return 0;
@@ -282,9 +341,12 @@ __noinline int settle(struct boost_thread *thread, struct boost_thread *waits, u
 	if (waited > ran)
 		waited = ran;
 	bpf_spin_lock(&ledger);
+	charge_service(thread, service, domain);
 	thread->vcpu.vtime += ran - waited;
 	boost_charge(&config, &thread->vcpu, guest, &waits->vcpu, lender, waited,
 		     thread->boosted || boost_does_io(&config, &thread->vcpu));
+	if (domain && guest->balance_ns > 0)
+		domain->stirred = 1;
 	bpf_spin_unlock(&ledger);
 	return 0;
 }
@@ -399,12 +461,23 @@ static __always_inline void take_core(struct boost_core *core, u32 cpu, u32 tid)
 		scx_bpf_kick_cpu(cpu, SCX(scx_kick_flags, SCX_KICK_PREEMPT));
 }
 
+static __always_inline void set_timer(struct turn *turn, u64 now)
+{
+	if (!bpf_timer_start(&turn->timer, turn->ends_at - now, BPF_F_TIMER_CPU_PIN))
+		turn->fires_at = turn->ends_at;
+}
+
 static int turn_over(void *map, u32 *cpu, struct turn *turn)
 {
 	struct boost_core *core = core_of(*cpu);
+	u64 now = bpf_ktime_get_ns();
 
-	/* Whoever runs may have begun since the timer was set; then it has been set anew. */
-	if (core && core->runs && bpf_ktime_get_ns() >= turn->ends_at)
+	turn->fires_at = 0;
+	if (!core || !core->runs)
+		return 0;
+	if (now < turn->ends_at)
+		set_timer(turn, now);
+	else
 		scx_bpf_kick_cpu(*cpu, SCX(scx_kick_flags, SCX_KICK_PREEMPT));
 	return 0;
 }
@@ -413,11 +486,13 @@ static int turn_over(void *map, u32 *cpu, struct turn *turn)
 static __always_inline void begin_turn(u32 cpu, u64 slice)
 {
 	struct turn *turn = bpf_map_lookup_elem(&turns, &cpu);
+	u64 now = bpf_ktime_get_ns();
 
 	if (!turn)
 		return;
-	turn->ends_at = bpf_ktime_get_ns() + slice;
-	bpf_timer_start(&turn->timer, slice, BPF_F_TIMER_CPU_PIN);
+	turn->ends_at = now + slice;
+	if (turn->fires_at <= now || turn->fires_at > turn->ends_at)
+		set_timer(turn, now);
 }
 
 /* How long a vCPU that goes before others may run. */
@@ -434,9 +509,18 @@ static __always_inline u64 stretch(const struct boost_thread *thread, u64 least)
 SEC("struct_ops/boost_select_cpu")
 s32 BPF_PROG(boost_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
+	struct boost_core *wakers = core_of(bpf_get_smp_processor_id());
 	bool idle = false;
-	s32 cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+	s32 cpu;
 
+	/*
+	 * A waker that is about to sleep has its core handed on past the queue: fine, if nobody
+	 * waits there. Or two that wake each other would keep all others from it for good.
+	 */
+	if (wake_flags & SCX(scx_wake_flags, SCX_WAKE_SYNC) &&
+	    (!wakers || scx_bpf_dsq_nr_queued(wakers->domain)))
+		wake_flags &= ~(u64)SCX(scx_wake_flags, SCX_WAKE_SYNC);
+	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
 	if (idle)
 		scx_insert(p, SCX(scx_dsq_id_flags, SCX_DSQ_LOCAL), config.slice_ns, 0);
 	return cpu;
@@ -461,7 +545,15 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 
 		if (thread->domain != number)
 			from = domain_of(thread->domain);
-		least = meets(number, cpu, p->pid);
+		/*
+		 * Whom it meets matters to one that comes from elsewhere, that has slept for
+		 * longer than a turn, or that has an event. Of all others, which most are, it is
+		 * known well enough, and to look costs more than the rest of this.
+		 */
+		least = ~0ULL;
+		if (from || thread->moved || thread->event_at ||
+		    thread->vcpu.vtime + config.slice_ns < domain->now)
+			least = meets(number, cpu, p->pid);
 		bpf_spin_lock(&ledger);
 		if (from) {
 			thread->vcpu.vtime += domain->now - from->now;
@@ -502,6 +594,8 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 		/* It waits where all do: other cores may have time for it sooner. */
 		if (core)
 			take_core(core, taken, p->pid);
+		if (stirs(thread))
+			domain->stirred = 1;
 	}
 	scx_insert_vtime(p, number, config.slice_ns, vtime, enq_flags);
 	taken = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
@@ -544,8 +638,17 @@ __noinline int serve(u32 number, u32 cpu)
 	struct boost_domain *domain = domain_of(number);
 	struct head head = {};
 
-	if (!domain || !look(number, cpu, &head))
+	if (!domain)
 		return 0;
+	/* As where nobody does IO: a walk is the most of what a switch costs. */
+	if (!domain->stirred)
+		return scx_move_first(number);
+	/* Before the look, so that who comes after it isn't missed. */
+	domain->stirred = 0;
+	if (!look(number, cpu, &head))
+		return 0;
+	if (!head.calm)
+		domain->stirred = 1;
 	first = thread_of(head.first);
 	if (head.urgent && head.urgent != head.first &&
 	    goes_before(thread_of(head.urgent), first, domain->now))
@@ -558,8 +661,6 @@ __noinline int serve(u32 number, u32 cpu)
 			first = second;
 		}
 	}
-	if (first)
-		advance(number, first);
 	return take(number, cpu, head.first, &head);
 }
 
@@ -671,6 +772,8 @@ void BPF_PROG(boost_running, struct task_struct *p)
 		return;
 	if (thread->state == BOOST_WAITS && now > thread->waits_since)
 		thread->waited_ns += now - thread->waits_since;
+	if (!thread->boosted)
+		advance(thread->domain, thread);
 	thread->state = BOOST_RUNS;
 	thread->cpu = cpu;
 	thread->runs_since = now;
@@ -831,3 +934,4 @@ struct sched_ext_ops boost_ops = {
 };
 
 #include "hooks.h"
+#include "services.h"

@@ -23,6 +23,7 @@ static __always_inline void event(u32 tid, u64 kvm_vcpu)
 	struct boost_thread *thread = thread_of(tid);
 	bool device = tid == (u32)bpf_get_current_pid_tgid();
 	struct task_struct *p;
+	struct boost_domain *domain;
 	struct boost_core *core;
 	int taken;
 
@@ -41,6 +42,9 @@ static __always_inline void event(u32 tid, u64 kvm_vcpu)
 		thread->event_at = bpf_ktime_get_ns();
 	if (thread->state != BOOST_WAITS || thread->boosted || !thread->guest)
 		return;
+	domain = domain_of(thread->domain);
+	if (domain)
+		domain->stirred = 1;
 	core = core_of(thread->cpu);
 	if (core && core->held == tid && !core->next) {
 		/* Other work has its core, and it goes on after that. */

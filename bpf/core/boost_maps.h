@@ -85,13 +85,28 @@ struct boost_delays {
 
 _Static_assert(sizeof(struct boost_delays) == 192, "struct boost_delays is shared");
 
+/*
+ * What a guest's threads that aren't let in have run, and how much of that its vCPUs are charged
+ * for, or were let off.
+ */
+struct boost_service {
+	u64 ran_ns;
+	u64 settled_ns;
+};
+
+_Static_assert(sizeof(struct boost_service) == 16, "struct boost_service is shared");
+
 /* Cores that share a queue. */
 struct boost_domain {
 	/* The virtual time of whoever was last given a core by its own right. */
 	u64 now;
 	u32 cores;
 	u32 core[BOOST_DOMAIN_CORES_MAX];
-	u32 spare;
+	/*
+	 * Somebody who waits may have an event or a debt to pay, or less virtual time than the
+	 * queue knows. If not, whoever is first there is the next.
+	 */
+	u32 stirred;
 };
 
 _Static_assert(sizeof(struct boost_domain) == 80, "struct boost_domain is shared");

@@ -99,6 +99,7 @@ struct cpumask {
 
 struct task_struct {
 	unsigned int flags;
+	unsigned int policy;
 	int pid;
 	int tgid;
 	int exit_state;

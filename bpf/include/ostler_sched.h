@@ -28,6 +28,10 @@ enum scx_enq_flags {
 	SCX_ENQ_PREEMPT = 0x100000000ULL,
 };
 
+enum scx_wake_flags {
+	SCX_WAKE_SYNC = 0x10,
+};
+
 enum scx_kick_flags {
 	SCX_KICK_IDLE = 1,
 	SCX_KICK_PREEMPT = 2,
@@ -130,6 +134,7 @@ extern struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it) __
 extern void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *it) __ksym;
 
 extern __s32 scx_bpf_create_dsq(__u64 dsq_id, __s32 node) __ksym;
+extern __s32 scx_bpf_dsq_nr_queued(__u64 dsq_id) __ksym;
 extern __s32 scx_bpf_select_cpu_dfl(struct task_struct *p, __s32 prev_cpu, __u64 wake_flags,
 				    bool *is_idle) __ksym;
 extern __s32 scx_bpf_pick_idle_cpu(const struct cpumask *cpus_allowed, __u64 flags) __ksym;
@@ -198,6 +203,21 @@ static __always_inline bool scx_move(struct bpf_iter_scx_dsq *it, struct task_st
 	if (bpf_ksym_exists(scx_bpf_dsq_move___v1))
 		return scx_bpf_dsq_move___v1(it, p, dsq, flags);
 	return scx_bpf_dispatch_from_dsq___old(it, p, dsq, flags);
+}
+
+/* Take the first task of a queue that may run on the core that dispatches: whether there was one.
+ */
+extern bool scx_bpf_dsq_move_to_local___v2___compat(__u64 dsq_id, __u64 enq_flags) __weak __ksym;
+extern bool scx_bpf_dsq_move_to_local___v1(__u64 dsq_id) __weak __ksym;
+extern bool scx_bpf_consume___old(__u64 dsq_id) __weak __ksym;
+
+static __always_inline bool scx_move_first(__u64 dsq)
+{
+	if (bpf_ksym_exists(scx_bpf_dsq_move_to_local___v2___compat))
+		return scx_bpf_dsq_move_to_local___v2___compat(dsq, 0);
+	if (bpf_ksym_exists(scx_bpf_dsq_move_to_local___v1))
+		return scx_bpf_dsq_move_to_local___v1(dsq);
+	return scx_bpf_consume___old(dsq);
 }
 
 /* How long a task may yet run. */

@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ostler_boost::{Config, Delays, Guest, NOBODY, Settings, Thread};
+use ostler_boost::{Config, Delays, Guest, NOBODY, Service, Settings, Thread};
 use ostler_model::{
     BoostOutcome, BoostPlan, BoostSettings, Conflict, Degradation, Failure, GuestBoost, GuestId,
     GuestView, Nanos, Outcome, Pid, Snapshot, Tid,
@@ -70,6 +70,12 @@ pub trait VcpuScheduler {
     ///
     /// What the kernel said.
     fn delays(&self, guest: u32) -> Result<Option<Delays>, BoostError>;
+    /// What a guest's other threads have run.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel said.
+    fn service(&self, guest: u32) -> Result<Option<Service>, BoostError>;
     /// Why the kernel has ended it, if it has.
     ///
     /// # Errors
@@ -315,12 +321,14 @@ impl Member {
         let of = scheduler.guest(self.number).ok().flatten();
         let of = of.unwrap_or_default();
         let delays = scheduler.delays(self.number).ok().flatten();
+        let service = scheduler.service(self.number).ok().flatten();
         let mut told = GuestBoost {
             guest: id.clone(),
             vcpus: 0,
             io_vcpus: 0,
             ran: Nanos::ZERO,
             waited: Nanos::ZERO,
+            served: Nanos(service.unwrap_or_default().ran_ns),
             balance_ns: of.balance_ns,
             borrowed: Nanos(of.borrowed_ns),
             paid: Nanos(of.paid_ns),

@@ -10,7 +10,8 @@ use std::sync::{Mutex, PoisonError};
 
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, ProgramInput};
 use ostler_boost::{
-    CORES_MAX, Core, DOMAIN_CORES_MAX, Delays, Domain, End, Guest, NOBODY, Settings, Thread,
+    CORES_MAX, Core, DOMAIN_CORES_MAX, Delays, Domain, End, Guest, NOBODY, Service, Settings,
+    Thread,
 };
 use ostler_bpf::{BpfError, forget_warning, map, program, quiet_libbpf, require_btf};
 use ostler_model::{CpuSet, Pid, Tid};
@@ -160,10 +161,17 @@ impl Scheduler {
             .iter()
             .map(|((_, what), why)| format!("{what} ({why})"));
         let deaf_to = deaf_to.collect();
-        let event = program(&object, "boost_on_event")
-            .attach()
-            .map_err(|e| step("let events be told to the vCPU scheduler", &e))?;
-        hooks.push(event);
+        // These need nothing but the kernel itself.
+        for (name, what) in [
+            ("boost_on_event", "let events be told to the vCPU scheduler"),
+            (
+                "boost_on_switch",
+                "tell the vCPU scheduler what guests' other threads run",
+            ),
+        ] {
+            let link = program(&object, name).attach();
+            hooks.push(link.map_err(|e| step(what, &e))?);
+        }
         forget_warning();
         Ok(Scheduler {
             telling: Mutex::new(()),
@@ -226,6 +234,7 @@ impl VcpuScheduler for Scheduler {
                 |name: &str, value: &[u8]| self.map(name).update(&number, value, MapFlags::ANY);
             put("guests", Guest::default().as_bytes())
                 .and_then(|()| put("delays", Delays::default().as_bytes()))
+                .and_then(|()| put("services", Service::default().as_bytes()))
                 .and_then(|()| owners.update(&key, &number, MapFlags::ANY))
         };
         done.map_err(|source| BoostError::Map {
@@ -244,6 +253,10 @@ impl VcpuScheduler for Scheduler {
 
     fn delays(&self, guest: u32) -> Result<Option<Delays>, BoostError> {
         self.look("delays", guest)
+    }
+
+    fn service(&self, guest: u32) -> Result<Option<Service>, BoostError> {
+        self.look("services", guest)
     }
 
     fn end(&self) -> Result<Option<String>, BoostError> {

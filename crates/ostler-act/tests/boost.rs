@@ -5,7 +5,7 @@
 //! the kernel's clock, so on an emulated host that lives on the wall's, whose cores stand still while the real ones do something
 //! else, the tests of how soon something happens can fail without fault.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read as _, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,16 +30,34 @@ const WITHIN: Duration = Duration::from_mins(1);
 /// What a slice can be late by: a tick at 100 Hz.
 const TICK_NS: u64 = 10_000_000;
 
-/// A guest's process. A thread for each line: `spin` computes, `nap` does so for a millisecond in ten, `twitch` for a moment, again and again.
+/// A guest's process. A thread for each line: `spin` computes, `nap` does so for a millisecond in ten, `twitch` for a moment, again and again, and
+/// `ask` and `answer` wake each other.
 #[test]
 #[ignore = "it is started by the tests, as a process of its own"]
 fn a_guest() {
+    let (asked, ask) = io::pipe().expect("a pipe");
+    let (answered, answer) = io::pipe().expect("a pipe");
     for kind in io::stdin().lock().lines() {
         let Ok(kind) = kind else { return };
         let (tell, told) = mpsc::channel();
+        let ends = match kind.as_str() {
+            "ask" => Some((answered.try_clone(), ask.try_clone())),
+            "answer" => Some((asked.try_clone(), answer.try_clone())),
+            _ => None,
+        };
         thread::spawn(move || {
             let tid = rustix::thread::gettid().as_raw_nonzero().get();
             tell.send(tid).expect("the main thread waits");
+            if let Some((from, to)) = ends {
+                let (mut from, mut to) = (from.expect("a pipe"), to.expect("a pipe"));
+                if kind == "ask" {
+                    to.write_all(b".").expect("a pipe");
+                }
+                loop {
+                    from.read_exact(&mut [0]).expect("a pipe");
+                    to.write_all(b".").expect("a pipe");
+                }
+            }
             let (busy, idle) = match kind.as_str() {
                 "twitch" => (200, 600),
                 _ => (1000, 9000),
@@ -260,6 +278,28 @@ fn guests_share_all_cores_of_a_queue_equally() {
     assert_equal(&stage.ran(), 2);
 }
 
+/// The kernel hands a core on from one that is about to sleep to the one that it wakes, past any queue, as long as some core of the host is idle.
+#[test]
+fn two_that_wake_each_other_keep_nobody_from_a_core() {
+    let _turn = turn();
+    let test = "two_that_wake_each_other_keep_nobody_from_a_core";
+    let pair = ["ask", "answer"].as_slice();
+    let Some(cores) = two_cores(test) else { return };
+    let Some(stage) = Stage::on(&cores, test, Config::default(), &[pair; 4]) else {
+        return;
+    };
+    // Not for synchronisation. Whoever looks at them now and then keeps the host's other cores from being idle.
+    let before = stage.ran();
+    thread::sleep(Duration::from_secs(1));
+    let ran: Vec<u64> = stage
+        .ran()
+        .iter()
+        .zip(before)
+        .map(|(now, before)| now - before)
+        .collect();
+    assert_equal(&ran, 2);
+}
+
 /// As vhost workers do, and much else that a host has to do.
 #[test]
 fn the_kernels_own_work_on_a_core_costs_all_guests_alike() {
@@ -283,6 +323,44 @@ fn the_kernels_own_work_on_a_core_costs_all_guests_alike() {
     assert_equal(&[ran[0], ran[2]], 2);
     let spins = stage.thread(stage.guests[1].threads[0]).ran_ns;
     assert_equal(&[ran[0], spins], 2);
+}
+
+/// How long a thread has run, by the kernel's count.
+fn run_time(process: Pid, thread: Tid) -> u64 {
+    let path = format!("/proc/{}/task/{}/schedstat", process.0, thread.0);
+    let text = std::fs::read_to_string(&path).expect("the kernel counts it");
+    let ran = text.split(' ').next().and_then(|word| word.parse().ok());
+    ran.unwrap_or_else(|| panic!("{path}: {text}"))
+}
+
+/// A guest's vhost workers aren't let in, and go before all vCPUs; so does a QEMU that emulates a device. Where they work so much, the vCPU runs
+/// seldom, and what they ran in between is charged to it at once: so it is ahead by more than a turn, and then waits for longer.
+#[test]
+fn what_a_guests_other_threads_run_is_its_own() {
+    let _turn = turn();
+    let test = "what_a_guests_other_threads_run_is_its_own";
+    let guests: [&[&str]; 3] = [&["spin", "twitch"], &["spin"], &["spin"]];
+    let Some(mut stage) = Stage::set(test, Config::default(), &guests) else {
+        return;
+    };
+    let serves = stage.guests[0].pid();
+    let worker = stage.guests[0].threads.pop().expect("it twitches");
+    release(worker);
+    let (ran_before, service_before) = (stage.ran(), run_time(serves, worker));
+    stage.run_for(ran_before.iter().sum::<u64>() + 2_000_000_000, || {});
+    let service = run_time(serves, worker) - service_before;
+    let mut ran: Vec<u64> = stage
+        .ran()
+        .iter()
+        .zip(&ran_before)
+        .map(|(now, before)| now - before)
+        .collect();
+    assert!(
+        service > 200_000_000,
+        "it is to have much of a fair share: {service}"
+    );
+    ran[0] += service;
+    assert_equal(&ran, 3);
 }
 
 #[test]

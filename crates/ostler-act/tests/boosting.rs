@@ -103,6 +103,8 @@ fn vcpus_get_the_policy_and_others_do_not() {
         assert_eq!(guest.io_vcpus, guest.vcpus);
         let ran: u64 = view.vcpus.iter().map(|vcpu| u64::from(vcpu.tid.0)).sum();
         assert_eq!(guest.ran, Nanos(ran));
+        // The toy counts its number in each.
+        assert_eq!(guest.served, Nanos(guest.balance_ns.unsigned_abs()));
     }
     assert_eq!(stage.apply().written, 0, "a second time writes nothing");
     assert_eq!(stage.schedulers.lock().asked, 1);

@@ -331,6 +331,16 @@ pub struct Thread {
 /// From an event to its vCPU running: bin n counts those that took `[2^n, 2^(n+1))` us, the last all that took longer.
 pub type Delays = [u64; BINS];
 
+/// What a guest's other threads have run, `struct boost_service`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Service {
+    /// Since the guest was told of, ns.
+    pub ran_ns: u64,
+    /// How much of that its vCPUs are charged for, or were let off.
+    pub settled_ns: u64,
+}
+
 /// Cores that share a queue, `struct boost_domain`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
@@ -364,6 +374,7 @@ const _: () = {
     assert!(size_of::<End>() == 128);
     assert!(size_of::<Thread>() == 144);
     assert!(size_of::<Delays>() == 192);
+    assert!(size_of::<Service>() == 16);
     assert!(size_of::<Domain>() == 80);
     assert!(size_of::<Core>() == 16);
 };

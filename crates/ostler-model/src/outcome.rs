@@ -44,6 +44,8 @@ pub struct GuestBoost {
     pub ran: Nanos,
     /// Time that they waited for a core.
     pub waited: Nanos,
+    /// Time that its other threads ran, vhost workers above all: its vCPUs are charged for it.
+    pub served: Nanos,
     /// Run time beyond its share, ns; below zero where it has had less.
     pub balance_ns: i64,
     /// What its vCPUs ran beyond their shares, and gave back.
@@ -131,6 +133,7 @@ mod tests {
             io_vcpus: 1,
             ran: Nanos::ZERO,
             waited: Nanos::ZERO,
+            served: Nanos::ZERO,
             balance_ns: 0,
             borrowed: Nanos::ZERO,
             paid: Nanos::ZERO,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ostler_act::{BoostError, VcpuScheduler, VcpuSchedulers};
-use ostler_boost::{Delays, Guest, Settings, Thread, Vcpu};
+use ostler_boost::{Delays, Guest, Service, Settings, Thread, Vcpu};
 use ostler_model::{CpuSet, Pid, Tid};
 
 /// What is known of them from outside.
@@ -96,6 +96,13 @@ impl VcpuScheduler for Scheduler {
 
     fn delays(&self, _: u32) -> Result<Option<Delays>, BoostError> {
         Ok(None)
+    }
+
+    fn service(&self, guest: u32) -> Result<Option<Service>, BoostError> {
+        Ok(Some(Service {
+            ran_ns: guest.into(),
+            settled_ns: 0,
+        }))
     }
 
     fn end(&self) -> Result<Option<String>, BoostError> {

@@ -226,6 +226,7 @@ fn boosted(at_ms: u64, ran_ms: u64, delays: &[u64]) -> BoostPeriod {
         io_vcpus: 1,
         ran: ms(ran_ms),
         waited: Nanos::ZERO,
+        served: Nanos::ZERO,
         balance_ns: 3_000_000,
         borrowed: ms(ran_ms / 2),
         paid: ms(ran_ms / 4),

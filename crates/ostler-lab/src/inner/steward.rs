@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn of_many_periods_the_last_before_the_load_a_choice_and_the_last_are_kept() {
         let period = |ms: u64, boosts: u64| {
-            let guest = serde_json::json!({"guest": "lc", "vcpus": 1, "io_vcpus": 1, "ran": 1, "waited": 2, "balance_ns": -3, "borrowed": 4,
+            let guest = serde_json::json!({"guest": "lc", "vcpus": 1, "io_vcpus": 1, "ran": 1, "waited": 2, "served": 0, "balance_ns": -3, "borrowed": 4,
                 "paid": 5, "lent": 6, "returned": 7, "boosts": boosts, "refused": 0, "tasks_seen": 0, "delays": [boosts, 0]});
             serde_json::json!({"wall": ms * 1_000_000, "boost": {"deaf_to": [], "guests": [guest]}})
                 .to_string()

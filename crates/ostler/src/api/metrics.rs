@@ -454,12 +454,13 @@ fn boost(out: &mut Families<'_>, view: &View) -> fmt::Result {
     )?;
     out.counters(
         "guest_boost_time",
-        "Run time by what it was: run, waited for a core, borrowed from others and paid back, lent to others and returned.",
+        "Run time by what it was: run, waited for a core, run by its other threads, borrowed from others and paid back, lent to others and returned.",
         Some(&Unit::Seconds),
         boost.guests.iter().flat_map(|guest| {
             [
                 ("ran", guest.ran),
                 ("waited", guest.waited),
+                ("served", guest.served),
                 ("borrowed", guest.borrowed),
                 ("paid", guest.paid),
                 ("lent", guest.lent),
