@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What threads and guests are charged.
+ *
+ * One lock guards all virtual times and balances. It is taken where a vCPU leaves a core or pays,
+ * some hundred times a second and core, and held for some tens of instructions.
+ */
+#ifndef OSTLER_BOOST_ACCOUNTS_H
+#define OSTLER_BOOST_ACCOUNTS_H
+
+#include "state.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BOOST_GUESTS_MAX);
+	__type(key, u32);
+	__type(value, struct boost_service);
+} services SEC(".maps");
+
+/* In a section of its own, since what user space can map must not hold a lock. */
+static struct bpf_spin_lock ledger SEC(".data.ledger");
+
+/*
+ * Charges a vCPU for what its guest's other threads have run, by the lock's holder. It is behind
+ * its domain by no more than the limit for that: what it sleeps through, as somebody floods it with
+ * packets, must not keep it from the cores for as long.
+ */
+static __always_inline void charge_service(struct boost_thread *thread,
+					   struct boost_service *service,
+					   const struct boost_domain *domain)
+{
+	u64 ran, most;
+
+	if (!service || !domain)
+		return;
+	ran = service->ran_ns - service->settled_ns;
+	service->settled_ns += ran;
+	most = domain->now + config.limit_ns;
+	if (thread->vcpu.vtime >= most)
+		return;
+	most -= thread->vcpu.vtime;
+	thread->vcpu.vtime += ran < most ? ran : most;
+}
+
+/*
+ * Charges a thread for what it has run. What is beyond its share is borrowed from the one that
+ * waits, if there is one, for as long as that one has waited.
+ */
+__noinline int settle(struct boost_thread *thread, struct boost_thread *waits, u64 ran)
+{
+	struct boost_guest *guest, *lender;
+	struct boost_domain *domain;
+	struct boost_service *service;
+	u64 waited = 0, now;
+	u32 number;
+
+	if (!thread)
+		return 0;
+	guest = guest_of(thread);
+	if (!guest)
+		return 0;
+	thread->ran_ns += ran;
+	number = thread->guest;
+	service = number ? bpf_map_lookup_elem(&services, &number) : NULL;
+	domain = domain_of(thread->domain);
+	lender = waits ? guest_of(waits) : NULL;
+	if (!waits || !lender || waits->guest == thread->guest || !thread->guest) {
+		bpf_spin_lock(&ledger);
+		charge_service(thread, service, domain);
+		thread->vcpu.vtime += ran;
+		bpf_spin_unlock(&ledger);
+		return 0;
+	}
+	now = bpf_ktime_get_ns();
+	if (now > waits->waits_since)
+		waited = now - waits->waits_since;
+	if (waited > ran)
+		waited = ran;
+	bpf_spin_lock(&ledger);
+	charge_service(thread, service, domain);
+	thread->vcpu.vtime += ran - waited;
+	boost_charge(&config, &thread->vcpu, guest, &waits->vcpu, lender, waited,
+		     thread->boosted || boost_does_io(&config, &thread->vcpu));
+	if (domain && guest->balance_ns > 0)
+		domain->stirred = 1;
+	bpf_spin_unlock(&ledger);
+	return 0;
+}
+
+/* Has the first in a queue pay the second, if it is to. */
+__noinline int pay(struct boost_thread *first, struct boost_thread *second)
+{
+	struct boost_guest *guest, *paid;
+
+	if (!first || !second || first->guest == second->guest || !first->guest)
+		return 0;
+	guest = guest_of(first);
+	paid = guest_of(second);
+	if (!guest || !paid)
+		return 0;
+	bpf_spin_lock(&ledger);
+	boost_pay(&config, &first->vcpu, guest, &second->vcpu, paid);
+	bpf_spin_unlock(&ledger);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Who waits in a domain.
+ *
+ * The queue is sorted by what virtual times were when each came to wait. boost.h moves virtual time
+ * between a vCPU that runs and the first that waits, so the few at the head are compared by what
+ * they have now, as long as anybody there has something to pay or an event to run for. If not, the
+ * first is taken as it is, which is several times cheaper. Who runs next is decided in dispatch()
+ * alone, except that a vCPU that wakes for an event is put on the core that it takes at once.
+ */
+#ifndef OSTLER_BOOST_QUEUE_H
+#define OSTLER_BOOST_QUEUE_H
+
+#include "state.h"
+
+/* As far as the head of a queue is looked at, by what virtual times are now. */
+#define LOOK_MAX 16
+/* As far as a queue is searched for one that may run here, or one that is known by its number. */
+#define SEARCH_MAX 1024
+
+/* Whether a thread that comes to wait is to be told from its place in the queue. */
+static __always_inline bool stirs(const struct boost_thread *thread)
+{
+	struct boost_guest *guest = guest_of(thread);
+
+	return thread->event_at || (guest && guest->balance_ns > 0);
+}
+
+/*
+ * The two with the least virtual times of those that wait in a domain and may run on a core. The
+ * search is of so many, since others' threads may fill the head. What is counted is counted here,
+ * where the verifier doesn't track it: it would go through the loop once for each number otherwise.
+ */
+struct head {
+	u32 looked;
+	u32 searched;
+	u32 first;
+	u32 second;
+	/* The first that has an event. */
+	u32 urgent;
+	/* Nobody in the whole queue has one, or a debt. */
+	u32 calm;
+	u64 first_vtime;
+	u64 second_vtime;
+};
+
+__noinline int look(u32 number, u32 cpu, struct head *head)
+{
+	struct task_struct *p;
+
+	if (!head)
+		return 0;
+	head->looked = 0;
+	head->searched = 0;
+	head->first = 0;
+	head->second = 0;
+	head->urgent = 0;
+	head->calm = 1;
+	head->first_vtime = ~0ULL;
+	head->second_vtime = ~0ULL;
+	/* To begin a walk costs several times as much. */
+	if (!scx_bpf_dsq_nr_queued(number))
+		return 0;
+	bpf_for_each(scx_dsq, p, number, 0)
+	{
+		struct boost_thread *thread;
+		u64 vtime;
+
+		if (++head->searched > SEARCH_MAX || head->looked >= LOOK_MAX) {
+			head->calm = 0;
+			break;
+		}
+		thread = thread_of(p->pid);
+		if (!thread || stirs(thread))
+			head->calm = 0;
+		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			continue;
+		head->looked++;
+		vtime = thread ? thread->vcpu.vtime : 0;
+		if (thread && thread->event_at && thread->guest && !head->urgent)
+			head->urgent = p->pid;
+		if (vtime < head->first_vtime) {
+			head->second = head->first;
+			head->second_vtime = head->first_vtime;
+			head->first = p->pid;
+			head->first_vtime = vtime;
+		} else if (vtime < head->second_vtime) {
+			head->second = p->pid;
+			head->second_vtime = vtime;
+		}
+	}
+	return head->looked;
+}
+
+/*
+ * The least virtual time of the others on a thread's core, those that wait for it and the one that
+ * runs there; ~0: nobody is there.
+ */
+__noinline u64 meets(u32 number, u32 cpu, u32 tid)
+{
+	struct boost_core *core = core_of(cpu);
+	struct head head = {};
+	struct boost_thread *runs;
+	u64 least;
+	u32 has;
+
+	look(number, cpu, &head);
+	least = head.first == tid ? head.second_vtime : head.first_vtime;
+	has = core ? has_core(core) : 0;
+	runs = !has || has == tid ? NULL : thread_of(has);
+	if (runs && runs->vcpu.vtime < least)
+		least = runs->vcpu.vtime;
+	return least;
+}
+
+/*
+ * Takes one that waits in a domain to the core that dispatches, if it is still there and may still
+ * run here: it was chosen a while ago, and the kernel ends a scheduler that puts a thread where it
+ * may not be. Who is told to run elsewhere from here on has left the queue, and isn't moved.
+ */
+__noinline int take(u32 number, u32 cpu, u32 tid, struct head *head)
+{
+	struct task_struct *p;
+
+	if (!head)
+		return 0;
+	head->searched = 0;
+	bpf_for_each(scx_dsq, p, number, 0)
+	{
+		if (++head->searched > SEARCH_MAX)
+			break;
+		if (p->pid == tid)
+			return bpf_cpumask_test_cpu(cpu, p->cpus_ptr) &&
+			       scx_move(&___it, p, SCX(scx_dsq_id_flags, SCX_DSQ_LOCAL), 0);
+	}
+	return 0;
+}
+
+#endif

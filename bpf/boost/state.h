@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the scheduler knows: its maps, and how they are looked into.
+ *
+ * Nothing that a guest does makes a map grow: entries are for threads that user space has let in.
+ */
+#ifndef OSTLER_BOOST_STATE_H
+#define OSTLER_BOOST_STATE_H
+
+#include "ostler_sched.h"
+#include "boost_maps.h"
+
+/* In sections of their own, each of which user space sees as a map with one value. */
+struct boost_settings settings SEC(".data.settings") = {};
+#define config (settings.config)
+
+struct boost_end end SEC(".data.end") = {};
+
+/* For whom user space tells an event. */
+u32 told SEC(".data.told") = 0;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, BOOST_THREADS_MAX);
+	__type(key, u32);
+	__type(value, struct boost_thread);
+} threads SEC(".maps");
+
+/* From a process to its guest: written by user space before its threads are let in. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, BOOST_GUESTS_MAX);
+	__type(key, u32);
+	__type(value, u32);
+} owners SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BOOST_GUESTS_MAX);
+	__type(key, u32);
+	__type(value, struct boost_guest);
+} guests SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BOOST_GUESTS_MAX);
+	__type(key, u32);
+	__type(value, struct boost_delays);
+} delays SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BOOST_CORES_MAX);
+	__type(key, u32);
+	__type(value, struct boost_domain);
+} domains SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BOOST_CORES_MAX);
+	__type(key, u32);
+	__type(value, struct boost_core);
+} cores SEC(".maps");
+
+static __always_inline struct boost_thread *thread_of(u32 tid)
+{
+	return bpf_map_lookup_elem(&threads, &tid);
+}
+
+static __always_inline struct boost_guest *guest_of(const struct boost_thread *thread)
+{
+	u32 number = thread->guest;
+
+	return bpf_map_lookup_elem(&guests, &number);
+}
+
+static __always_inline struct boost_core *core_of(u32 cpu)
+{
+	return bpf_map_lookup_elem(&cores, &cpu);
+}
+
+static __always_inline struct boost_domain *domain_of(u32 number)
+{
+	return bpf_map_lookup_elem(&domains, &number);
+}
+
+/* The vCPU that a core is with, though other work may have it right now; 0: none. */
+static __always_inline u32 has_core(const struct boost_core *core)
+{
+	return core->runs ? core->runs : core->held;
+}
+
+/* How long a task's run is that it hasn't been charged for. */
+static __always_inline u64 uncharged(const struct task_struct *p, const struct boost_thread *thread)
+{
+	u64 now = p->se.sum_exec_runtime;
+
+	return now > thread->charged_at ? now - thread->charged_at : 0;
+}
+
+#endif

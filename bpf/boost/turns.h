@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * How a turn ends.
+ *
+ * The kernel ends turns at ticks, which may come every ten milliseconds only. So each core has a
+ * timer for the end of the turn that runs there; ticks are what is left if it is late.
+ */
+#ifndef OSTLER_BOOST_TURNS_H
+#define OSTLER_BOOST_TURNS_H
+
+#include "state.h"
+
+/*
+ * The end of the turn that runs on each core, and when its timer goes off. That may be sooner: a
+ * turn that begins before it has, as most do where vCPUs sleep and wake all the time, leaves it as
+ * it is, and it is set for the rest when it does.
+ */
+struct turn {
+	struct bpf_timer timer;
+	u64 ends_at;
+	u64 fires_at;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BOOST_CORES_MAX);
+	__type(key, u32);
+	__type(value, struct turn);
+} turns SEC(".maps");
+
+static __always_inline void set_timer(struct turn *turn, u64 now)
+{
+	if (!bpf_timer_start(&turn->timer, turn->ends_at - now, BPF_F_TIMER_CPU_PIN))
+		turn->fires_at = turn->ends_at;
+}
+
+static int turn_over(void *map, u32 *cpu, struct turn *turn)
+{
+	struct boost_core *core = core_of(*cpu);
+	u64 now = bpf_ktime_get_ns();
+
+	turn->fires_at = 0;
+	if (!core || !core->runs)
+		return 0;
+	if (now < turn->ends_at)
+		set_timer(turn, now);
+	else
+		scx_bpf_kick_cpu(*cpu, SCX(scx_kick_flags, SCX_KICK_PREEMPT));
+	return 0;
+}
+
+/* A turn of some length begins, on the core that this runs on. */
+static __always_inline void begin_turn(u32 cpu, u64 slice)
+{
+	struct turn *turn = bpf_map_lookup_elem(&turns, &cpu);
+	u64 now = bpf_ktime_get_ns();
+
+	if (!turn)
+		return;
+	turn->ends_at = now + slice;
+	if (turn->fires_at <= now || turn->fires_at > turn->ends_at)
+		set_timer(turn, now);
+}
+
+#endif
