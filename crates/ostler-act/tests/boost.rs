@@ -217,6 +217,12 @@ impl Stage {
         self.guests.iter().map(of).collect()
     }
 
+    /// The same since an earlier time.
+    fn ran_since(&self, before: &[u64]) -> Vec<u64> {
+        let both = self.ran().into_iter().zip(before);
+        both.map(|(now, before)| now - before).collect()
+    }
+
     /// Goes on until the guests have run for so long together.
     fn run_for(&self, ns: u64, mut meanwhile: impl FnMut()) {
         let start = Instant::now();
@@ -291,13 +297,7 @@ fn two_that_wake_each_other_keep_nobody_from_a_core() {
     // Not for synchronisation. Whoever looks at them now and then keeps the host's other cores from being idle.
     let before = stage.ran();
     thread::sleep(Duration::from_secs(1));
-    let ran: Vec<u64> = stage
-        .ran()
-        .iter()
-        .zip(before)
-        .map(|(now, before)| now - before)
-        .collect();
-    assert_equal(&ran, 2);
+    assert_equal(&stage.ran_since(&before), 2);
 }
 
 /// As vhost workers do, and much else that a host has to do.
@@ -349,12 +349,7 @@ fn what_a_guests_other_threads_run_is_its_own() {
     let (ran_before, service_before) = (stage.ran(), run_time(serves, worker));
     stage.run_for(ran_before.iter().sum::<u64>() + 2_000_000_000, || {});
     let service = run_time(serves, worker) - service_before;
-    let mut ran: Vec<u64> = stage
-        .ran()
-        .iter()
-        .zip(&ran_before)
-        .map(|(now, before)| now - before)
-        .collect();
+    let mut ran = stage.ran_since(&ran_before);
     assert!(
         service > 200_000_000,
         "it is to have much of a fair share: {service}"
