@@ -30,16 +30,56 @@ static __always_inline void charge_service(struct boost_thread *thread,
 					   const struct boost_domain *domain)
 {
 	u64 ran, most;
+	s64 owed;
 
 	if (!service || !domain)
 		return;
 	ran = service->ran_ns - service->settled_ns;
 	service->settled_ns += ran;
+	owed = service->owed_ns + (s64)ran;
+	service->owed_ns = 0;
+	if (owed < 0) {
+		/* Others have paid its workers; what it can't be given back stays owed to it. */
+		if ((u64)-owed > thread->vcpu.vtime)
+			service->owed_ns = owed;
+		else
+			thread->vcpu.vtime -= (u64)-owed;
+		return;
+	}
 	most = domain->now + config.limit_ns;
 	if (thread->vcpu.vtime >= most)
 		return;
 	most -= thread->vcpu.vtime;
-	thread->vcpu.vtime += ran < most ? ran : most;
+	thread->vcpu.vtime += (u64)owed < most ? (u64)owed : most;
+}
+
+/* What was charged to a worker since its guest's account last had it, is the guest's to bear. */
+static __always_inline void hand_on(struct boost_thread *thread, struct boost_service *service)
+{
+	service->owed_ns += (s64)(thread->vcpu.vtime - thread->followed);
+	thread->followed = thread->vcpu.vtime;
+}
+
+/* A vCPU's virtual time is its guest's, for those that work for it, by the lock's holder. */
+static __always_inline void lead(const struct boost_thread *thread, struct boost_service *service)
+{
+	service->vtime = thread->vcpu.vtime;
+	service->domain = thread->domain;
+	service->confidence = thread->vcpu.confidence;
+}
+
+/*
+ * A worker comes to wait in a domain, by the lock's holder: where the vCPU that it works for would,
+ * had that run what all workers of its guest have. `scale` is how far the domain's virtual time is
+ * from that of the one where the vCPU last was.
+ */
+static __always_inline void follow(struct boost_thread *thread, struct boost_service *service,
+				   u64 scale)
+{
+	if (!service->vtime)
+		return;
+	thread->vcpu.vtime = service->vtime + scale + (u64)service->owed_ns;
+	thread->vcpu.confidence = service->confidence;
 }
 
 /*
@@ -51,7 +91,7 @@ __noinline int settle(struct boost_thread *thread, struct boost_thread *waits, u
 	struct boost_guest *guest, *lender;
 	struct boost_domain *domain;
 	struct boost_service *service;
-	u64 waited = 0, now;
+	u64 waited = 0;
 	u32 number;
 
 	if (!thread)
@@ -64,35 +104,41 @@ __noinline int settle(struct boost_thread *thread, struct boost_thread *waits, u
 	service = number ? bpf_map_lookup_elem(&services, &number) : NULL;
 	domain = domain_of(thread->domain);
 	lender = waits ? guest_of(waits) : NULL;
-	if (!waits || !lender || waits->guest == thread->guest || !thread->guest) {
-		bpf_spin_lock(&ledger);
-		charge_service(thread, service, domain);
-		thread->vcpu.vtime += ran;
-		bpf_spin_unlock(&ledger);
-		return 0;
+	if (lender && waits->guest != thread->guest && number) {
+		u64 now = bpf_ktime_get_ns();
+
+		if (now > waits->waits_since)
+			waited = now - waits->waits_since;
+		if (waited > ran)
+			waited = ran;
 	}
-	now = bpf_ktime_get_ns();
-	if (now > waits->waits_since)
-		waited = now - waits->waits_since;
-	if (waited > ran)
-		waited = ran;
 	bpf_spin_lock(&ledger);
-	charge_service(thread, service, domain);
+	if (!thread->works)
+		charge_service(thread, service, domain);
 	thread->vcpu.vtime += ran - waited;
-	boost_charge(&config, &thread->vcpu, guest, &waits->vcpu, lender, waited,
-		     thread->boosted || boost_does_io(&config, &thread->vcpu));
-	if (domain && guest->balance_ns > 0)
-		domain->stirred = 1;
+	if (waited) {
+		boost_charge(&config, &thread->vcpu, guest, &waits->vcpu, lender, waited,
+			     thread->boosted || boost_does_io(&config, &thread->vcpu));
+		if (domain && guest->balance_ns > 0)
+			domain->stirred = 1;
+	}
+	if (service && thread->works) {
+		__sync_fetch_and_add(&service->ran_ns, ran);
+		service->settled_ns += ran;
+		hand_on(thread, service);
+	} else if (service) {
+		lead(thread, service);
+	}
 	bpf_spin_unlock(&ledger);
 	return 0;
 }
 
-/* Has the first in a queue pay the second, if it is to. */
+/* Has the first in a queue pay the second, if it is to: a worker does IO, and so never does. */
 __noinline int pay(struct boost_thread *first, struct boost_thread *second)
 {
 	struct boost_guest *guest, *paid;
 
-	if (!first || !second || first->guest == second->guest || !first->guest)
+	if (!first || !second || first->guest == second->guest || !first->guest || first->works)
 		return 0;
 	guest = guest_of(first);
 	paid = guest_of(second);

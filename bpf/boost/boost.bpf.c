@@ -4,8 +4,13 @@
  *
  * Only threads whose policy is SCHED_EXT are scheduled here (SCX_OPS_SWITCH_PARTIAL): user space
  * gives it to the vCPU threads of guests that take part. All else stays with the kernel's own
- * scheduler, which goes before: vhost workers, softirqs and the host's services are never held up
- * by a vCPU.
+ * scheduler, which goes before: softirqs and the host's services are never held up by a vCPU.
+ *
+ * Where vhost workers share cores with vCPUs, user space lets them in too. A worker has the virtual
+ * time of its guest, whose vCPUs are charged for it, and that it is woken is an event. So it runs
+ * at once while its guest has time coming to it, and waits with its guest's vCPUs when not. Then
+ * packets gather, and it and the vCPU handle many at a time. Were it to go before everybody, a
+ * guest at its share's end would spend that on being interrupted for each packet.
  *
  * Cores are in domains, a few that share memory close by, and each domain has one queue. Virtual
  * times are on a domain's scale, so that a vCPU is as well off on one of its cores as on another,
@@ -164,11 +169,12 @@ SEC("struct_ops/boost_enqueue")
 void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	struct boost_thread *thread = thread_of(p->pid);
-	u32 cpu = scx_bpf_task_cpu(p), number = 0;
+	u32 cpu = scx_bpf_task_cpu(p), number = 0, guest = thread ? thread->guest : 0;
 	bool wakes = enq_flags & SCX(scx_enq_flags, SCX_ENQ_WAKEUP);
+	struct boost_service *service = NULL;
 	struct boost_core *core = core_of(cpu);
 	struct boost_domain *domain;
-	u64 vtime = 0, least;
+	u64 vtime = 0, least, scale = 0;
 	s32 taken;
 
 	if (core)
@@ -179,6 +185,13 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 
 		if (thread->domain != number)
 			from = domain_of(thread->domain);
+		if (thread->works) {
+			service = bpf_map_lookup_elem(&services, &guest);
+			if (service)
+				scale = apart(number, service->domain);
+			if (wakes && !thread->event_at)
+				thread->event_at = bpf_ktime_get_ns();
+		}
 		/*
 		 * Whom it meets matters to one that comes from elsewhere, that has slept for
 		 * longer than a turn, or that has an event. Of all others, which most are, it is
@@ -189,16 +202,21 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 		    thread->vcpu.vtime + config.slice_ns < domain->now)
 			least = meets(number, cpu, p->pid);
 		bpf_spin_lock(&ledger);
+		if (service)
+			hand_on(thread, service);
 		if (from) {
 			thread->vcpu.vtime += domain->now - from->now;
 			thread->domain = number;
 		}
+		if (service)
+			follow(thread, service, scale);
 		if (least == ~0ULL)
 			least = domain->now;
 		else if ((from || thread->moved) && thread->vcpu.vtime > least + config.slice_ns)
 			thread->vcpu.vtime = least + config.slice_ns;
 		if (wakes || from || thread->moved)
 			thread->vcpu.vtime = boost_arrives(&config, thread->vcpu.vtime, least);
+		thread->followed = thread->vcpu.vtime;
 		bpf_spin_unlock(&ledger);
 		thread->moved = 0;
 		vtime = thread->vcpu.vtime;
@@ -206,7 +224,7 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 		thread->cpu = cpu;
 		thread->waits_since = bpf_ktime_get_ns();
 		taken = -1;
-		if (thread->event_at && thread->guest) {
+		if (thread->event_at && guest) {
 			taken = victim(p, thread, least, true);
 			if (taken >= 0) {
 				thread->boosted = 1;
@@ -413,7 +431,9 @@ void BPF_PROG(boost_running, struct task_struct *p)
 	thread->runs_since = now;
 	thread->charged_at = p->se.sum_exec_runtime;
 	begin_turn(cpu, p->scx.slice);
-	if (thread->event_at) {
+	if (thread->works) {
+		thread->event_at = 0;
+	} else if (thread->event_at) {
 		u64 us = now > thread->event_at ? (now - thread->event_at) / 1000 : 0;
 		struct boost_delays *delay;
 		u32 bin = 0, guest = thread->guest;
@@ -465,7 +485,7 @@ void BPF_PROG(boost_tick_op, struct task_struct *p)
 	struct boost_thread *thread = thread_of(p->pid);
 	u64 task;
 
-	if (!thread)
+	if (!thread || thread->works)
 		return;
 	task = guest_task(thread);
 	thread->tasks_seen += task != 0;
@@ -489,8 +509,12 @@ void BPF_PROG(boost_enable, struct task_struct *p)
 	struct boost_core *core = core_of(scx_bpf_task_cpu(p));
 	struct boost_domain *domain;
 	u32 tid = p->pid, process = p->tgid;
-	u32 *owner = bpf_map_lookup_elem(&owners, &process);
+	u32 *owner = bpf_map_lookup_elem(&workers, &tid);
 
+	if (owner)
+		new.works = 1;
+	else
+		owner = bpf_map_lookup_elem(&owners, &process);
 	if (owner)
 		new.guest = *owner;
 	if (core)
@@ -498,6 +522,7 @@ void BPF_PROG(boost_enable, struct task_struct *p)
 	domain = domain_of(new.domain);
 	if (domain)
 		new.vcpu.vtime = domain->now;
+	new.followed = new.vcpu.vtime;
 	new.moved = 1;
 	new.charged_at = p->se.sum_exec_runtime;
 	bpf_map_update_elem(&threads, &tid, &new, BPF_ANY);

@@ -34,6 +34,14 @@ struct {
 	__type(value, u32);
 } owners SEC(".maps");
 
+/* From a thread that works for a guest to the guest: likewise. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, BOOST_THREADS_MAX);
+	__type(key, u32);
+	__type(value, u32);
+} workers SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, BOOST_GUESTS_MAX);
@@ -82,6 +90,14 @@ static __always_inline struct boost_core *core_of(u32 cpu)
 static __always_inline struct boost_domain *domain_of(u32 number)
 {
 	return bpf_map_lookup_elem(&domains, &number);
+}
+
+/* How far the virtual time of one domain is from that of another. */
+static __always_inline u64 apart(u32 number, u32 other)
+{
+	struct boost_domain *here = domain_of(number), *there = domain_of(other);
+
+	return here && there ? here->now - there->now : 0;
 }
 
 /* The vCPU that a core is with, though other work may have it right now; 0: none. */

@@ -246,6 +246,10 @@ static __always_inline s64 boost_allowance(const struct boost_config *config,
  * Whether a vCPU with an event takes the core from one that runs there, where `least` is the least
  * virtual time of all others. `runs_boosted` says that the one that runs was boosted, or does IO:
  * then it is a conflict.
+ *
+ * Without room none does, though it be within its share. A guest that wants more than that would
+ * spend it on being woken for each event alone, again and again as its share grows; as it waits its
+ * turn its events gather, and one turn serves many.
  */
 static __always_inline u32 boost_preempts(const struct boost_config *config,
 					  const struct boost_vcpu *vcpu,
@@ -253,7 +257,8 @@ static __always_inline u32 boost_preempts(const struct boost_config *config,
 					  const struct boost_vcpu *runs,
 					  const struct boost_guest *runs_guest, u32 runs_boosted)
 {
-	if (boost_allowance(config, vcpu, guest, least, runs_guest) <= 0)
+	if (!boost_room(config, guest, runs_guest) ||
+	    boost_allowance(config, vcpu, guest, least, runs_guest) <= 0)
 		return 0;
 	if (!runs_boosted)
 		return 1;

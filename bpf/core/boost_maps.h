@@ -74,9 +74,14 @@ struct boost_thread {
 	u64 kvm_vcpu;
 	/* Ticks at which it was known which task the guest runs. */
 	u64 tasks_seen;
+	/* It works for its guest's vCPUs, and isn't one of them. */
+	u32 works;
+	u32 spare;
+	/* Such a one's virtual time when its guest's account last had what changed of it. */
+	u64 followed;
 };
 
-_Static_assert(sizeof(struct boost_thread) == 144, "struct boost_thread is shared");
+_Static_assert(sizeof(struct boost_thread) == 160, "struct boost_thread is shared");
 
 /* What became of a guest's events: bin n counts those that took [2^n, 2^(n+1)) us. */
 struct boost_delays {
@@ -85,16 +90,21 @@ struct boost_delays {
 
 _Static_assert(sizeof(struct boost_delays) == 192, "struct boost_delays is shared");
 
-/*
- * What a guest's threads that aren't let in have run, and how much of that its vCPUs are charged
- * for, or were let off.
- */
+/* What a guest's threads beside its vCPUs have run, and what its vCPUs owe for it. */
 struct boost_service {
+	/* Of all time; and how much of that vCPUs are charged for, were let off, or owe below. */
 	u64 ran_ns;
 	u64 settled_ns;
+	/* What those that are let in were charged, and no vCPU yet. */
+	s64 owed_ns;
+	/* The virtual time and the confidence of the vCPU that last had a core, and whose scale
+	 * that is; 0: none had one. */
+	u64 vtime;
+	u32 domain;
+	u32 confidence;
 };
 
-_Static_assert(sizeof(struct boost_service) == 16, "struct boost_service is shared");
+_Static_assert(sizeof(struct boost_service) == 40, "struct boost_service is shared");
 
 /* Cores that share a queue. */
 struct boost_domain {

@@ -52,6 +52,12 @@ pub trait VcpuScheduler {
     ///
     /// What the kernel said.
     fn own(&self, process: Pid, guest: u32) -> Result<(), BoostError>;
+    /// A thread that comes to have its policy works for this guest's vCPUs from now on, and waits when they do; [`NOBODY`]'s: it is forgotten.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel said.
+    fn works(&self, thread: Tid, guest: u32) -> Result<(), BoostError>;
     /// What it knows of a thread; none: that thread isn't its own.
     ///
     /// # Errors
@@ -106,7 +112,10 @@ struct Member {
     /// By which the scheduler knows it.
     number: u32,
     pid: Pid,
+    /// Its vCPUs'.
     threads: Vec<Tid>,
+    /// Its vhost workers', where they wait with its vCPUs.
+    workers: Vec<Tid>,
     /// Threads of these that are left alone, as they have a real-time policy.
     excepted: BTreeSet<Tid>,
 }
@@ -243,8 +252,11 @@ impl Boost {
                     .guest(guest)
                     .is_none_or(|view| view.pid == member.pid);
             if !stays {
-                // Its process may be gone, and its entry be needed no more in any case.
+                // Its process may be gone, and its entries be needed no more in any case.
                 let _ = loaded.scheduler.own(member.pid, NOBODY);
+                for worker in &member.workers {
+                    let _ = loaded.scheduler.works(*worker, NOBODY);
+                }
             }
             changed |= !stays;
             stays
@@ -253,30 +265,44 @@ impl Boost {
             let Some(view) = snapshot.guest(guest) else {
                 continue;
             };
-            let threads = || view.vcpus.iter().map(|vcpu| vcpu.tid);
+            let vcpus = || view.vcpus.iter().map(|vcpu| vcpu.tid);
+            let workers = || workers(plan, view);
+            let scheduler = &*loaded.scheduler;
             match self.members.get_mut(guest) {
-                Some(member) if member.threads.iter().copied().eq(threads()) => {}
+                Some(member)
+                    if member.threads.iter().copied().eq(vcpus())
+                        && member.workers.iter().copied().eq(workers()) => {}
                 Some(member) => {
-                    member.threads = threads().collect();
-                    member.excepted = excepted(host, view, outcome);
+                    member.threads = vcpus().collect();
                     changed = true;
+                    if let Err(error) = member.employ(scheduler, workers().collect()) {
+                        outcome.failures.push(failed(format!(
+                            "vhost workers of guest {guest} go before all vCPUs: {error}"
+                        )));
+                    }
+                    member.excepted = excepted(host, view, member, outcome);
                 }
                 None => {
                     let number = unused(&self.members);
                     let owned = number
                         .ok_or_else(|| "it has room for no more guests".to_owned())
                         .and_then(|number| {
-                            let owned = loaded.scheduler.own(view.pid, number);
-                            owned.map(|()| number).map_err(|error| error.to_string())
-                        });
-                    match owned {
-                        Ok(number) => {
-                            let member = Member {
+                            let mut member = Member {
                                 number,
                                 pid: view.pid,
-                                threads: threads().collect(),
-                                excepted: excepted(host, view, outcome),
+                                threads: vcpus().collect(),
+                                workers: Vec::new(),
+                                excepted: BTreeSet::new(),
                             };
+                            scheduler
+                                .own(view.pid, number)
+                                .and_then(|()| member.employ(scheduler, workers().collect()))
+                                .map(|()| member)
+                                .map_err(|error| error.to_string())
+                        });
+                    match owned {
+                        Ok(mut member) => {
+                            member.excepted = excepted(host, view, &member, outcome);
                             self.members.insert(guest.clone(), member);
                             changed = true;
                         }
@@ -291,7 +317,7 @@ impl Boost {
             let members = self.members.iter();
             self.settings = members
                 .flat_map(|(guest, member)| {
-                    let threads = member.threads.iter();
+                    let threads = member.threads.iter().chain(&member.workers);
                     threads
                         .filter(|tid| !member.excepted.contains(tid))
                         .map(|tid| setting(guest, member.pid, *tid))
@@ -316,6 +342,27 @@ impl Boost {
 }
 
 impl Member {
+    /// These are its workers from now on.
+    fn employ(
+        &mut self,
+        scheduler: &dyn VcpuScheduler,
+        workers: Vec<Tid>,
+    ) -> Result<(), BoostError> {
+        for gone in self.workers.iter().filter(|tid| !workers.contains(tid)) {
+            let _ = scheduler.works(*gone, NOBODY);
+        }
+        // One that the scheduler doesn't know of must not come to have its policy: it would be taken for a vCPU.
+        self.workers.retain(|tid| workers.contains(tid));
+        for worker in workers {
+            if !self.workers.contains(&worker) {
+                scheduler.works(worker, self.number)?;
+                self.workers.push(worker);
+            }
+        }
+        self.workers.sort_unstable();
+        Ok(())
+    }
+
     /// What can't be read counts as nothing: it is for looking at.
     fn told(&self, id: &GuestId, scheduler: &dyn VcpuScheduler, config: &Config) -> GuestBoost {
         let of = scheduler.guest(self.number).ok().flatten();
@@ -371,10 +418,19 @@ pub(crate) fn of_plan(plan: &BoostPlan, snapshot: &Snapshot) -> Vec<Setting> {
     let views = plan.guests.iter().filter_map(|id| snapshot.guest(id));
     views
         .flat_map(|view| {
-            let vcpus = view.vcpus.iter();
-            vcpus.map(|vcpu| setting(&view.id, view.pid, vcpu.tid))
+            let vcpus = view.vcpus.iter().map(|vcpu| vcpu.tid);
+            vcpus
+                .chain(workers(plan, view))
+                .map(|tid| setting(&view.id, view.pid, tid))
         })
         .collect()
+}
+
+/// The vhost workers that wait with a guest's vCPUs, in order of their numbers.
+fn workers(plan: &BoostPlan, view: &GuestView) -> impl Iterator<Item = Tid> {
+    let workers = view.vhost.iter().filter(|_| plan.workers);
+    let tids: BTreeSet<Tid> = workers.map(|worker| worker.tid).collect();
+    tids.into_iter()
 }
 
 fn setting(guest: &GuestId, pid: Pid, tid: Tid) -> Setting {
@@ -392,7 +448,12 @@ fn unused(members: &BTreeMap<GuestId, Member>) -> Option<u32> {
 }
 
 /// Threads with a real-time policy: someone made sure that they run at once, and no other scheduler could.
-fn excepted(host: &dyn Host, view: &GuestView, outcome: &mut Outcome) -> BTreeSet<Tid> {
+fn excepted(
+    host: &dyn Host,
+    view: &GuestView,
+    member: &Member,
+    outcome: &mut Outcome,
+) -> BTreeSet<Tid> {
     let real_time = |tid: &Tid| {
         let policy = host
             .policy(*tid)
@@ -402,11 +463,11 @@ fn excepted(host: &dyn Host, view: &GuestView, outcome: &mut Outcome) -> BTreeSe
             Ok(libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE)
         )
     };
-    let tids = view.vcpus.iter().map(|vcpu| vcpu.tid);
+    let tids = member.threads.iter().chain(&member.workers).copied();
     let excepted: BTreeSet<Tid> = tids.filter(real_time).collect();
     if !excepted.is_empty() {
         outcome.failures.push(failed(format!(
-            "{} of guest {}'s vCPUs have a real-time policy and keep it; take that away, or set boost = false for the guest",
+            "{} of guest {}'s threads have a real-time policy and keep it; take that away, or set boost = false for the guest",
             excepted.len(),
             view.id
         )));

@@ -243,6 +243,23 @@ impl VcpuScheduler for Scheduler {
         })
     }
 
+    fn works(&self, thread: Tid, guest: u32) -> Result<(), BoostError> {
+        let workers = self.map("workers");
+        let key = thread.0.to_ne_bytes();
+        let done = if guest == NOBODY {
+            match workers.delete(&key) {
+                Err(e) if e.kind() == libbpf_rs::ErrorKind::NotFound => Ok(()),
+                done => done,
+            }
+        } else {
+            workers.update(&key, &guest.to_ne_bytes(), MapFlags::ANY)
+        };
+        done.map_err(|source| BoostError::Map {
+            what: "tell a guest's worker to",
+            source,
+        })
+    }
+
     fn thread(&self, thread: Tid) -> Result<Option<Thread>, BoostError> {
         self.look("threads", thread.0)
     }

@@ -358,6 +358,62 @@ fn what_a_guests_other_threads_run_is_its_own() {
     assert_equal(&ran, 3);
 }
 
+/// Has the last thread of the first guest work for its vCPUs from now on, let in as they are.
+fn employ(stage: &mut Stage) -> Tid {
+    let worker = stage.guests[0].threads.pop().expect("it has one");
+    release(worker);
+    stage.scheduler.works(worker, 1).expect("room for it");
+    admit(worker);
+    assert_eq!(stage.thread(worker).works, 1);
+    worker
+}
+
+/// A worker that is woken for each packet: its guest has less than its share, so it waits for nobody.
+#[test]
+fn a_worker_that_is_let_in_is_served_at_once() {
+    let _turn = turn();
+    let test = "a_worker_that_is_let_in_is_served_at_once";
+    let guests: [&[&str]; 2] = [&["nap", "twitch"], &["spin"]];
+    let Some(mut stage) = Stage::set(test, Config::default(), &guests) else {
+        return;
+    };
+    let worker = employ(&mut stage);
+    let before = stage.ran();
+    stage.run_for(before.iter().sum::<u64>() + 2_000_000_000, || {});
+    let works = stage.thread(worker);
+    assert!(
+        works.ran_ns > 200_000_000,
+        "it is to have worked: {works:?}"
+    );
+    // Whoever isn't put first waits for a turn each time, which is many times what this one runs.
+    assert!(works.waited_ns < works.ran_ns, "{works:?}");
+    let service = stage.scheduler.service(1).unwrap().unwrap();
+    assert!(service.ran_ns >= works.ran_ns, "{service:?}, {works:?}");
+}
+
+/// A worker that is flooded, for a guest that hardly asks for it: the two together have a guest's share, and not two.
+#[test]
+fn a_worker_without_end_has_no_more_than_its_guests_share() {
+    let _turn = turn();
+    let test = "a_worker_without_end_has_no_more_than_its_guests_share";
+    let config = Config {
+        limit_ns: 10_000_000,
+        ..Config::default()
+    };
+    let guests: [&[&str]; 3] = [&["spin", "spin"], &["spin"], &["spin"]];
+    let Some(mut stage) = Stage::set(test, config, &guests) else {
+        return;
+    };
+    let worker = employ(&mut stage);
+    let (before, at_first) = (stage.ran(), stage.thread(worker).ran_ns);
+    stage.run_for(before.iter().sum::<u64>() + 2_000_000_000, || {});
+    let mut ran = stage.ran_since(&before);
+    ran[0] += stage.thread(worker).ran_ns - at_first;
+    let (least, most) = (ran.iter().min().unwrap(), ran.iter().max().unwrap());
+    let apart = 2 * (config.limit_ns + config.slice_ns + TICK_NS);
+    assert!(most - least <= apart, "{ran:?}: {apart} apart at most");
+}
+
 #[test]
 fn one_that_sleeps_has_the_core_when_it_wakes() {
     let _turn = turn();

@@ -2,9 +2,12 @@
 
 mod world;
 
+use std::collections::BTreeMap;
+
 use ostler_act::{Actuator, SCHED_EXT_ONCE};
 use ostler_model::{
-    BoostPlan, BoostSettings, Class, CpuSet, ExitPolicy, ForeignPolicy, Nanos, Outcome, Plan,
+    BoostPlan, BoostSettings, Class, CpuSet, ExitPolicy, ForeignPolicy, GuestId, Nanos, Outcome,
+    Plan, Tid,
 };
 use world::kernel::CPUS;
 use world::run::{Run, config};
@@ -39,6 +42,7 @@ impl Stage {
         plan.boost = Some(BoostPlan {
             settings: BoostSettings::default(),
             domains: vec![CpuSet::range(0, CPUS)],
+            workers: false,
             guests: all.guests.iter().map(|guest| guest.id.clone()).collect(),
         });
         Stage {
@@ -108,6 +112,77 @@ fn vcpus_get_the_policy_and_others_do_not() {
     }
     assert_eq!(stage.apply().written, 0, "a second time writes nothing");
     assert_eq!(stage.schedulers.lock().asked, 1);
+}
+
+#[test]
+fn vhost_workers_wait_with_vcpus_where_the_plan_says_so() {
+    let mut stage = Stage::new(&[Kind::Own, Kind::Libvirt]);
+    let workers = |stage: &Stage| -> BTreeMap<Tid, GuestId> {
+        let snapshot = stage.run.world.snapshot(&stage.run.kernel);
+        let guests = snapshot.guests.iter();
+        guests
+            .flat_map(|guest| {
+                guest
+                    .vhost
+                    .iter()
+                    .map(|worker| (worker.tid, guest.id.clone()))
+            })
+            .collect()
+    };
+    let all = workers(&stage);
+    assert!(!all.is_empty(), "these guests have some");
+    stage.apply();
+    assert_eq!(stage.count(), stage.boosted().len(), "vCPUs alone");
+
+    stage.plan.boost.as_mut().expect("it is wanted").workers = true;
+    let outcome = stage.apply();
+    assert_eq!(troubles(&outcome), [""; 0]);
+    assert_eq!(stage.count(), stage.boosted().len() + all.len());
+    let told = outcome.boost.expect("it is on");
+    let vcpus: u32 = told.guests.iter().map(|guest| guest.vcpus).sum();
+    assert_eq!(
+        vcpus as usize,
+        stage.boosted().len(),
+        "none counts as a vCPU"
+    );
+    let numbers: BTreeMap<GuestId, u32> = told
+        .guests
+        .iter()
+        // The toy tells each guest's number as its balance.
+        .map(|guest| {
+            (
+                guest.guest.clone(),
+                u32::try_from(guest.balance_ns).expect("small"),
+            )
+        })
+        .collect();
+    let named: BTreeMap<Tid, u32> = all
+        .iter()
+        .map(|(tid, guest)| (*tid, numbers[guest]))
+        .collect();
+    assert_eq!(
+        stage.schedulers.lock().workers,
+        named,
+        "each is its guest's"
+    );
+    assert_eq!(stage.apply().written, 0, "a second time writes nothing");
+    assert_eq!(
+        stage.schedulers.lock().asked,
+        1,
+        "it isn't loaded anew for it"
+    );
+
+    stage.plan.boost.as_mut().expect("it is wanted").workers = false;
+    stage.apply();
+    assert_eq!(
+        stage.count(),
+        stage.boosted().len(),
+        "they have their own back"
+    );
+    assert!(
+        stage.schedulers.lock().workers.is_empty(),
+        "and are forgotten"
+    );
 }
 
 #[test]

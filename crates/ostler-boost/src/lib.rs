@@ -326,19 +326,33 @@ pub struct Thread {
     pub kvm_vcpu: u64,
     /// Ticks at which it was known which task the guest runs.
     pub tasks_seen: u64,
+    /// 1: it works for its guest's vCPUs, and isn't one of them.
+    pub works: u32,
+    /// Nothing.
+    pub spare: u32,
+    /// Such a one's virtual time when its guest's account last had what changed of it.
+    pub followed: u64,
 }
 
 /// From an event to its vCPU running: bin n counts those that took `[2^n, 2^(n+1))` us, the last all that took longer.
 pub type Delays = [u64; BINS];
 
-/// What a guest's other threads have run, `struct boost_service`.
+/// What a guest's threads beside its vCPUs have run, and what its vCPUs owe for it, `struct boost_service`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Service {
     /// Since the guest was told of, ns.
     pub ran_ns: u64,
-    /// How much of that its vCPUs are charged for, or were let off.
+    /// How much of that its vCPUs are charged for, were let off, or owe.
     pub settled_ns: u64,
+    /// What those that are let in were charged, and no vCPU yet, ns.
+    pub owed_ns: i64,
+    /// The virtual time of the vCPU that last had a core; 0: none had one.
+    pub vtime: u64,
+    /// On whose scale that is.
+    pub domain: u32,
+    /// That vCPU's.
+    pub confidence: u32,
 }
 
 /// Cores that share a queue, `struct boost_domain`.
@@ -372,9 +386,9 @@ pub struct Core {
 const _: () = {
     assert!(size_of::<Settings>() == 64);
     assert!(size_of::<End>() == 128);
-    assert!(size_of::<Thread>() == 144);
+    assert!(size_of::<Thread>() == 160);
     assert!(size_of::<Delays>() == 192);
-    assert!(size_of::<Service>() == 16);
+    assert!(size_of::<Service>() == 40);
     assert!(size_of::<Domain>() == 80);
     assert!(size_of::<Core>() == 16);
 };

@@ -142,3 +142,19 @@ proptest! {
         prop_assert!(vcpu.vtime == vtime || vcpu.vtime + config.slice_ns == least.max(config.slice_ns));
     }
 }
+
+#[test]
+fn without_room_an_event_puts_nobody_before_others() {
+    let config = Config::default();
+    let vcpu = after(&config, 30);
+    let lender = Guest::default();
+    let borrower = |short_of_limit: i64| Guest {
+        balance_ns: i64::try_from(config.limit_ns).expect("small") - short_of_limit,
+        ..Guest::default()
+    };
+    let preempts =
+        |guest: &Guest| vcpu.preempts(&config, guest, vcpu.vtime, (&vcpu, &lender), false);
+    assert!(preempts(&borrower(1)));
+    assert!(!preempts(&borrower(0)), "though it has a turn coming to it");
+    assert!(vcpu.allowance(&config, &borrower(0), vcpu.vtime, &lender) > 0);
+}

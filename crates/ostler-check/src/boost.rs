@@ -21,6 +21,12 @@ pub(crate) fn check(scene: &Scene<'_>, plan: &Plan, found: &mut Vec<Violation>) 
         found.push(Violation::BoostedUnasked);
     }
     domains(scene, boost, found);
+    let together = asked.is_some_and(|asked| asked.workers) && plan.groups.shared;
+    if boost.workers != together {
+        found.push(Violation::BoostWorkers {
+            planned: boost.workers,
+        });
+    }
     for pair in boost.guests.windows(2) {
         if pair[0] >= pair[1] {
             found.push(Violation::BoostOrder {

@@ -358,6 +358,15 @@ pub enum Violation {
         /// Which guest.
         guest: GuestId,
     },
+    /// vhost workers wait with vCPUs on cores that they don't share, or don't where they are to.
+    #[error(
+        "vhost workers are {} wait with vCPUs, against what is asked for and whether they share cores",
+        if *.planned { "to" } else { "not to" }
+    )]
+    BoostWorkers {
+        /// What is planned.
+        planned: bool,
+    },
     /// Its vCPUs have a scheduler that knows no weights.
     #[error("guest {guest} has the weight {weight}, which the scheduler of its vCPUs doesn't know")]
     BoostedAndWeighed {

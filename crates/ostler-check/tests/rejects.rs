@@ -283,6 +283,7 @@ fn boosted(case: &mut Case) -> &mut BoostPlan {
     case.plan.boost.insert(BoostPlan {
         settings: BoostSettings::default(),
         domains: vec![set("0-5"), set("6-11")],
+        workers: false,
         guests: vec![be0(), lc0()],
     })
 }
@@ -317,6 +318,9 @@ fn rejects_a_boost_that_is_not_as_it_is_to_be() {
     rejects(&other, |case| boosted(case).guests.push("other0".into()));
     rejects(&Violation::BoostLeftOut { guest: lc0() }, |case| {
         boosted(case).guests.truncate(1);
+    });
+    rejects(&Violation::BoostWorkers { planned: true }, |case| {
+        boosted(case).workers = true;
     });
     let weighed = Violation::BoostedAndWeighed {
         guest: be0(),

@@ -179,6 +179,9 @@ pub struct BoostSettings {
     pub degradation: Degradation,
     /// Which of two vCPUs that do IO has the core.
     pub conflict: Conflict,
+    /// Whether vhost workers wait with the vCPUs that they work for, where they share cores; otherwise they go before all vCPUs.
+    #[serde(default)]
+    pub workers: bool,
 }
 
 /// What becomes of a vCPU's confidence when a tick tells nothing.
@@ -297,6 +300,7 @@ impl Default for BoostSettings {
             confidence_max: 64,
             degradation: Degradation::Halve,
             conflict: Conflict::Confidence,
+            workers: true,
         }
     }
 }

@@ -33,6 +33,9 @@ pub struct BoostPlan {
     pub settings: BoostSettings,
     /// Cores that share a queue of vCPUs: each online core is in exactly one, which has [`BoostPlan::DOMAIN_CORES_MAX`] cores at the most.
     pub domains: Vec<CpuSet>,
+    /// Whether vhost workers of these guests have it too, and wait with the vCPUs that they work for.
+    #[serde(default)]
+    pub workers: bool,
     /// The guests that take part, in order of [`GuestId`].
     pub guests: Vec<GuestId>,
 }

@@ -146,9 +146,10 @@ pub fn boost_settings() -> impl Strategy<Value = BoostSettings> {
         (1..1000_u32, 1..1000_u32),
         degradation,
         conflict,
+        any::<bool>(),
     )
         .prop_map(
-            |(io, slice, most, limit, (a, b), degradation, conflict)| BoostSettings {
+            |(io, slice, most, limit, (a, b), degradation, conflict, workers)| BoostSettings {
                 io,
                 slice,
                 slice_max: slice.max(most),
@@ -157,6 +158,7 @@ pub fn boost_settings() -> impl Strategy<Value = BoostSettings> {
                 confidence_max: a.max(b),
                 degradation,
                 conflict,
+                workers,
             },
         )
 }

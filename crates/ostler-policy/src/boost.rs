@@ -6,8 +6,10 @@
 //!   guest that is left out goes before all that aren't, on each core that it shares with them. That is for who leaves it out to know.
 //! - **Domains**: the cores of a last-level cache share a queue, so that a vCPU that goes from one to another finds its data. A cache with more cores than a
 //!   queue is to serve is cut into equal parts, siblings of a core together.
+//! - **vhost workers**: where they run on the vCPUs' cores they are let in too, and wait with the vCPUs that they work for. On cores of their own there is nobody to
+//!   wait for, and the kernel's scheduler costs them less.
 
-use ostler_model::{Alternative, BoostPlan, CpuSet, Facts, GuestPlan, Layer, Reason};
+use ostler_model::{Alternative, BoostPlan, CpuSet, Facts, Groups, GuestPlan, Layer, Reason};
 
 use crate::Seen;
 
@@ -17,6 +19,7 @@ const CAPABILITY: &str = "vcpu-scheduler";
 /// Whose vCPUs are to be scheduled, where that is wanted and can be had.
 pub fn decide(
     seen: &Seen<'_>,
+    groups: &Groups,
     planned: &[GuestPlan],
     reasons: &mut Vec<Reason>,
 ) -> Option<BoostPlan> {
@@ -51,6 +54,7 @@ pub fn decide(
     Some(BoostPlan {
         settings,
         domains: domains(seen.facts),
+        workers: settings.workers && groups.shared,
         guests,
     })
 }

@@ -90,14 +90,15 @@ pub fn decide(
     // As many as an uneventful period has.
     let mut reasons = Vec::with_capacity(16);
     let partition = partition::decide(&seen, &mut ledger, &state.partition, &mut reasons);
-    let boost = boost::decide(&seen, &partition.guests, &mut reasons);
+    let groups = ledger.close();
+    let boost = boost::decide(&seen, &groups, &partition.guests, &mut reasons);
     let generation = state.generation + 1;
     Decision {
         plan: Plan {
             generation,
             parent: (state.generation > 0).then_some(state.generation),
             at: snapshot.at,
-            groups: ledger.close(),
+            groups,
             guests: partition.guests,
             nics: partition.nics,
             boost,

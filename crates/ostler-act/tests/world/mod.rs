@@ -413,6 +413,7 @@ impl World {
         let boost = (dice.roll(2) == 0).then(|| BoostPlan {
             settings: BoostSettings::default(),
             domains: vec![CpuSet::range(0, CPUS)],
+            workers: dice.roll(2) == 0,
             guests: self
                 .guests
                 .iter()

@@ -22,6 +22,8 @@ pub struct State {
     pub end: Option<String>,
     /// Guests' numbers by process.
     pub owners: BTreeMap<Pid, u32>,
+    /// Guests' numbers by the threads that work for them.
+    pub workers: BTreeMap<Tid, u32>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -50,6 +52,7 @@ impl VcpuSchedulers for Schedulers {
         state.loaded = true;
         state.end = None;
         state.owners.clear();
+        state.workers.clear();
         state.settings = Some(settings);
         Ok(Box::new(Scheduler(self.clone())))
     }
@@ -71,6 +74,17 @@ impl VcpuScheduler for Scheduler {
         } else {
             assert!(owners.values().all(|number| *number != guest));
             owners.insert(process, guest);
+        }
+        Ok(())
+    }
+
+    fn works(&self, thread: Tid, guest: u32) -> Result<(), BoostError> {
+        let mut state = self.0.lock();
+        if guest == ostler_boost::NOBODY {
+            state.workers.remove(&thread);
+        } else {
+            assert!(state.owners.values().any(|number| *number == guest));
+            state.workers.insert(thread, guest);
         }
         Ok(())
     }
@@ -101,7 +115,7 @@ impl VcpuScheduler for Scheduler {
     fn service(&self, guest: u32) -> Result<Option<Service>, BoostError> {
         Ok(Some(Service {
             ran_ns: guest.into(),
-            settled_ns: 0,
+            ..Service::default()
         }))
     }
 

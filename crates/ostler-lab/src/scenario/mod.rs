@@ -369,14 +369,21 @@ impl Policy {
         matches!(name, Some("performance" | "energy" | "resource"))
     }
 
-    /// What schedules vCPUs: `None` where it is the kernel's own scheduler, else the mode of ours and the length of its turns.
+    /// What schedules vCPUs: `None` where it is the kernel's own scheduler, else the mode of ours, the length of its turns, and whether workers go
+    /// before vCPUs instead of waiting with them.
     pub fn scheduler(&self) -> Option<String> {
         let boost = self.steward.as_ref()?.get("boost")?;
         let mode = boost.get("mode")?.as_str().filter(|mode| *mode != "off")?;
         let slice = boost.get("slice").and_then(toml::Value::as_str);
         let usual = || format!("{}ms", BoostSettings::default().slice.as_millis_f64());
+        let waiting = boost.get("workers").and_then(toml::Value::as_bool);
+        let apart = if waiting == Some(false) {
+            ", workers apart"
+        } else {
+            ""
+        };
         Some(format!(
-            "{mode} {}",
+            "{mode} {}{apart}",
             slice.map_or_else(usual, str::to_owned)
         ))
     }

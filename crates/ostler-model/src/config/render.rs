@@ -162,6 +162,7 @@ fn boost(out: &mut Lines, settings: Option<BoostSettings>) {
     out.bare("confidence_max", settings.confidence_max);
     out.text("degradation", name(DEGRADATIONS, settings.degradation));
     out.text("conflict", name(CONFLICTS, settings.conflict));
+    out.bare("workers", settings.workers);
 }
 
 /// The word for a choice.

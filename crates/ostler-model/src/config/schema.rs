@@ -389,6 +389,7 @@ fn read_boost(
             section.get(errors, "conflict", read::choice(CONFLICTS)),
             usual.conflict,
         ),
+        workers: value(section.get(errors, "workers", read::boolean), usual.workers),
     };
     section.finish(errors);
     // Reported at whichever of the two was written.
