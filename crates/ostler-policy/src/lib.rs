@@ -11,6 +11,7 @@
 //! |---|---|---|
 //! | partition | how many cores, and which, for vCPUs, for network queues and for best-effort guests? | [`partition`] |
 //! | boost | whose vCPUs are scheduled by who does IO? | [`boost`] |
+//! | placement | which core for each thread on a packet's way? | [`placement`] |
 //!
 //! Where the paper's symbols are: the table in [`partition`].
 //!
@@ -19,6 +20,7 @@
 pub mod boost;
 mod ledger;
 pub mod partition;
+pub mod placement;
 mod roster;
 
 use ostler_model::{Facts, Intent, Nanos, Plan, Reason, Snapshot, State};

@@ -1,0 +1,259 @@
+//! The chain of cores with the least slowdown for one queue: dynamic programming (paper, algorithm 1 and equation 2).
+//!
+//! ```text
+//! delta_1(v) = o(s, v)                                 s is where the NIC puts packets
+//! delta_j(v) = min over u of delta_{j-1}(u) + o(u, v)  v may run stage j, u stage j - 1
+//! ```
+//!
+//! As o(u, v) knows no more of u than its socket, its cache and whether it is v itself, the minimum needn't be looked for among all u: the least of each socket, the
+//! least of v's cache, and v. (Each but v, so the two least are kept.) A stage of n candidates on k sockets takes n k steps instead of n n, and the answer is the same.
+//! A queue takes O(stages x candidates x sockets) time.
+//!
+//! Two stages of a chain may meet on one core where their pools overlap. For two that follow each other that is counted: no link is crossed, and the second meets the first's load. For
+//! two further apart it isn't, as a chain would have to remember its whole way.
+
+use super::ground::Ground;
+use super::problem::{Index, Problem, Stage};
+use super::slowdown::{Slowdowns, load};
+
+/// A stage with what this queue brings to it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Step {
+    pub(super) stage: Stage,
+    /// How much of a core it takes.
+    pub(super) demand: f64,
+    /// Where an earlier queue has put its thread.
+    pub(super) placed: Option<Index>,
+}
+
+/// What slowdowns are reckoned from.
+#[derive(Clone, Copy)]
+pub(super) struct World<'a> {
+    pub(super) problem: &'a Problem<'a>,
+    pub(super) slowdowns: &'a Slowdowns,
+    pub(super) ground: &'a Ground,
+}
+
+impl World<'_> {
+    fn socket(&self, core: Index) -> Index {
+        self.problem.cores[core as usize].socket
+    }
+
+    /// o(u, v) for a stage, where `from` is the core of the stage before and what that takes of it, or else the NIC's socket.
+    fn slowdown(&self, from: Result<(Index, f64), Index>, step: &Step, to: Index) -> f64 {
+        let weights = &self.problem.kinds[step.stage.kind as usize];
+        let mut busy = self.ground.busy[to as usize] + step.demand;
+        let mut crossing = 0.0;
+        let socket = match from {
+            Ok((core, before)) => {
+                if core == to {
+                    busy += before;
+                }
+                let groups = &self.ground.group;
+                if self.socket(core) == self.socket(to)
+                    && groups[core as usize] != groups[to as usize]
+                {
+                    crossing = weights.crossing;
+                }
+                self.socket(core)
+            }
+            Err(socket) => socket,
+        };
+        self.slowdowns
+            .between(step.stage.kind, socket, self.socket(to))
+            + crossing
+            + load(weights, busy)
+    }
+
+    /// The slowdown of a chain whose stages run on these cores.
+    pub(super) fn chain(&self, nic: Index, steps: &[Step], cores: &[Index]) -> f64 {
+        let mut from = Err(nic);
+        let mut sum = 0.0;
+        for (step, &core) in steps.iter().zip(cores) {
+            sum += self.slowdown(from, step, core);
+            from = Ok((core, step.demand));
+        }
+        sum
+    }
+}
+
+/// A way to a core: its slowdown, and which candidate it ends at.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    slowdown: f64,
+    at: u32,
+}
+
+const NO_WAY: Way = Way {
+    slowdown: f64::INFINITY,
+    at: u32::MAX,
+};
+
+/// The two least.
+#[derive(Clone, Copy, Debug)]
+struct Least([Way; 2]);
+
+impl Least {
+    const NONE: Least = Least([NO_WAY; 2]);
+
+    fn add(&mut self, way: Way) {
+        if way.slowdown < self.0[0].slowdown {
+            self.0 = [way, self.0[0]];
+        } else if way.slowdown < self.0[1].slowdown {
+            self.0[1] = way;
+        }
+    }
+
+    /// The least that doesn't end at a candidate.
+    fn but(&self, at: Option<u32>) -> Way {
+        if Some(self.0[0].at) == at {
+            self.0[1]
+        } else {
+            self.0[0]
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Chains {
+    /// All stages' candidates one after another, the way to each, and the candidate of the stage before that it comes by.
+    cores: Vec<Index>,
+    ways: Vec<f64>,
+    by: Vec<u32>,
+    starts: Vec<usize>,
+    candidates: Vec<Index>,
+    /// By socket and by cache: the least ways to the stage before.
+    sockets: Vec<Least>,
+    groups: Vec<Least>,
+    /// By core: which candidate of the stage before it is, and for which stage that holds.
+    place: Vec<(u32, u32)>,
+    stage: u32,
+}
+
+impl Chains {
+    /// Finds the chain of the least slowdown from a NIC's socket; its cores, in order, into `found`.
+    pub(super) fn find(
+        &mut self,
+        world: &World<'_>,
+        nic: Index,
+        steps: &[Step],
+        found: &mut Vec<Index>,
+    ) -> f64 {
+        self.start(world);
+        for (at, step) in steps.iter().enumerate() {
+            if let Some(core) = step.placed {
+                self.candidates.clear();
+                self.candidates.push(core);
+            } else {
+                let pool = world.problem.threads[step.stage.thread as usize].pool;
+                world.ground.candidates(pool, &mut self.candidates);
+            }
+            let start = self.cores.len();
+            self.starts.push(start);
+            self.cores.extend_from_slice(&self.candidates);
+            if at == 0 {
+                for &core in &self.candidates {
+                    self.ways.push(world.slowdown(Err(nic), step, core));
+                    self.by.push(u32::MAX);
+                }
+            } else {
+                for index in 0..self.candidates.len() {
+                    let core = self.candidates[index];
+                    let way = self.reach(world, &steps[at - 1], step, core);
+                    self.ways.push(way.slowdown);
+                    self.by.push(way.at);
+                }
+            }
+            self.sum_up(world, start);
+        }
+        self.trace(steps.len(), found)
+    }
+
+    fn start(&mut self, world: &World<'_>) {
+        self.cores.clear();
+        self.ways.clear();
+        self.by.clear();
+        self.starts.clear();
+        self.place.resize(world.problem.cores.len(), (u32::MAX, 0));
+    }
+
+    /// The best way to a core by any candidate of the stage before.
+    fn reach(&self, world: &World<'_>, before: &Step, step: &Step, core: Index) -> Way {
+        let problem = world.problem;
+        let weights = &problem.kinds[step.stage.kind as usize];
+        let own = self.place.get(core as usize);
+        let own = own
+            .filter(|place| place.1 == self.stage)
+            .map(|place| place.0);
+        let to = world.socket(core);
+        let alone = load(weights, world.ground.busy[core as usize] + step.demand);
+        let mut best = NO_WAY;
+        let mut offer = |way: Way, cost: f64| {
+            let slowdown = way.slowdown + cost;
+            if slowdown < best.slowdown {
+                best = Way {
+                    slowdown,
+                    at: way.at,
+                };
+            }
+        };
+        for (from, least) in (0..).zip(&self.sockets) {
+            let crossing = if from == to { weights.crossing } else { 0.0 };
+            let link = world.slowdowns.between(step.stage.kind, from, to);
+            offer(least.but(own), link + crossing + alone);
+        }
+        // Who crosses nothing was offered as if it did, which is no less; these are what it really costs.
+        let link = world.slowdowns.between(step.stage.kind, to, to);
+        let group = world.ground.group[core as usize] as usize;
+        offer(self.groups[group].but(own), link + alone);
+        if let Some(at) = own {
+            let together = world.ground.busy[core as usize] + step.demand + before.demand;
+            let way = Way {
+                slowdown: self.ways[at as usize],
+                at,
+            };
+            offer(way, link + load(weights, together));
+        }
+        best
+    }
+
+    /// Notes the least ways to the stage that begins at `start`, for the next.
+    fn sum_up(&mut self, world: &World<'_>, start: usize) {
+        self.sockets.clear();
+        self.sockets
+            .resize(world.problem.sockets.len(), Least::NONE);
+        self.groups.clear();
+        self.groups.resize(world.ground.groups, Least::NONE);
+        self.stage = self.stage.wrapping_add(1);
+        for at in start..self.cores.len() {
+            let core = self.cores[at] as usize;
+            let way = Way {
+                slowdown: self.ways[at],
+                at: u32::try_from(at).unwrap_or(u32::MAX),
+            };
+            self.sockets[world.problem.cores[core].socket as usize].add(way);
+            self.groups[world.ground.group[core] as usize].add(way);
+            self.place[core] = (way.at, self.stage);
+        }
+    }
+
+    fn trace(&self, stages: usize, found: &mut Vec<Index>) -> f64 {
+        found.clear();
+        let Some(&last) = self.starts.last() else {
+            return 0.0;
+        };
+        let mut at = last;
+        for end in last..self.ways.len() {
+            if self.ways[end] < self.ways[at] {
+                at = end;
+            }
+        }
+        let slowdown = self.ways[at];
+        for _ in 0..stages {
+            found.push(self.cores[at]);
+            at = self.by[at] as usize;
+        }
+        found.reverse();
+        slowdown
+    }
+}
