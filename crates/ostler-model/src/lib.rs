@@ -11,6 +11,7 @@ pub mod config;
 mod cpuset;
 mod facts;
 mod guest;
+mod hints;
 mod intent;
 mod outcome;
 mod pattern;
@@ -25,6 +26,11 @@ mod units;
 pub use cpuset::{CpuSet, CpuSetIter, MAX_CPUS, ParseCpuSetError};
 pub use facts::{Capability, Cpu, Facts, NicFacts, Topology};
 pub use guest::{Class, GuestId};
+pub use hints::{
+    GuestHints, HINT_GROUPS_MAX, HINT_VCPUS_MAX, HintsGuest, HintsPlan, HintsScene, HintsSettings,
+    HintsVcpu, LoadDegree, LoadThreshold, PinDecision, PinRefusal, PinVerdict, VcpuHint,
+    VirtualGroup,
+};
 pub use intent::{
     ActIntent, ActMode, BoostSettings, Conflict, CoreIntent, Degradation, ExitPolicy, Exploration,
     ForeignPolicy, GuestMatch, GuestRule, Intent, PartitionIntent, PartitionPolicy, QueueCount,
