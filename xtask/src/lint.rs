@@ -16,6 +16,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("ostler-model", &[]),
     ("ostler-abi", &[]),
     ("ostler-boost", &[]),
+    ("ostler-hints", &["ostler-abi"]),
     ("ostler-bpf", &[]),
     ("ostler-policy", &["ostler-model"]),
     ("ostler-check", &["ostler-model"]),

@@ -4,4 +4,5 @@
 
 pub mod bpf;
 pub mod guest;
+pub mod hints;
 pub mod pmu;
