@@ -8,6 +8,7 @@
 //! - guests: where they run, whether they run, and what their agents are asked
 //! - weights: who yields to whom on shared cores
 //! - NICs: queues, interrupts and steering
+//! - hints, by [`check_hints`]: what guests are shown of the host, and which vCPUs are kept where
 //!
 //! # The ledger
 //!
@@ -21,12 +22,14 @@
 mod boost;
 mod cores;
 mod guests;
+mod hints;
 mod nics;
 mod violation;
 mod weights;
 
 use ostler_model::{Class, CpuId, CpuSet, Facts, GuestView, Intent, Plan, Snapshot};
 
+pub use hints::{HintsViolation, check_hints};
 pub use violation::{Holder, Violation};
 
 /// Everything that is wrong with a plan; nothing when it may be acted on.

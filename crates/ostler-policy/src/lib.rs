@@ -12,12 +12,14 @@
 //! | partition | how many cores, and which, for vCPUs, for network queues and for best-effort guests? | [`partition`] |
 //! | boost | whose vCPUs are scheduled by who does IO? | [`boost`] |
 //! | placement | which core for each thread on a packet's way? | [`placement`] |
+//! | hints | what may each guest know of its host, and which of its wishes are met? | [`hints`] |
 //!
 //! Where the paper's symbols are: the table in [`partition`].
 //!
 //! May depend on: `ostler-model`. `ostler-check` judges what comes out, by rules of its own.
 
 pub mod boost;
+pub mod hints;
 mod ledger;
 pub mod partition;
 pub mod placement;

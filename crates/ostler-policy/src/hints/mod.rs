@@ -1,0 +1,197 @@
+//! What may each guest know of its host, and which of its wishes are met? The host's half of the hints layer (CPS, sections 4.3 and 5).
+//!
+//! | the paper | here |
+//! |---|---|
+//! | load degree of a pCPU (5.1) | [`LoadThreshold::degree`]: low with at most `0.5 * vCPUs / pCPUs` runnable vCPUs, by whole numbers |
+//! | vCG ids, other for each VM (4.1) | a keyed permutation, `numbering` |
+//! | `check_hints` and Pin (4.3) | [`Publisher::publish`]'s second half |
+//!
+//! The paper doesn't say on which side a core exactly at the threshold is. In its example the threshold is 1; if a core with one runnable vCPU
+//! were of high load, the degree would be idleness, which the section turns down. So it is low.
+//!
+//! **What a guest is shown changes at most once in an interval**, however often its vCPUs move: nobody reads another guest's bursts from it. The
+//! rows that it was shown hold until then. A guest that isn't opted in is shown nothing.
+//!
+//! **Pins.** The paper binds a vCPU to its cache group, and refuses when several are bound there. Here each grant is charged to one
+//! core's account, the least filled of those that the guest was granted in the group; a core whose account is full takes no more. A guest has
+//! no more than its share of a group, by number of guests that were granted cores of it, so that who asks first doesn't have all. A grant holds for
+//! as long as it is asked for and the cores are granted; it is taken back at once when they aren't.
+//!
+//! Cost: O(vCPUs + guests * groups). Nothing is allocated while guests stay the same.
+
+mod numbering;
+mod pins;
+
+use ostler_model::{
+    CpuId, CpuSet, GuestHints, GuestId, HINT_VCPUS_MAX, HintsGuest, HintsPlan, HintsScene,
+    HintsSettings, HintsVcpu, LoadDegree, LoadThreshold, MAX_CPUS, Nanos, VcpuHint, VirtualGroup,
+};
+
+/// What is remembered of a guest that takes part.
+#[derive(Clone, Debug)]
+struct Known {
+    guest: GuestId,
+    /// Each physical group's number.
+    order: Vec<u16>,
+    /// When it was last granted a pin.
+    granted: Option<Nanos>,
+}
+
+/// The host's cores by cache group.
+#[derive(Clone, Debug, Default)]
+struct Ground {
+    /// Names of groups, in order.
+    names: Vec<CpuId>,
+    cpus: Vec<CpuSet>,
+    /// Of each CPU by number, its group's place in `names` and its runnable vCPUs.
+    of: Vec<Option<(usize, Option<u32>)>>,
+}
+
+/// Publishes hints, one decision after the other.
+#[derive(Clone, Debug, Default)]
+pub struct Publisher {
+    plan: HintsPlan,
+    key: [u8; 32],
+    known: Vec<Known>,
+    ground: Ground,
+    pins: pins::Arbiter,
+    rows: Vec<VcpuHint>,
+}
+
+impl Publisher {
+    /// What each guest is to be shown from `now` on, and what becomes of what was asked.
+    pub fn publish(
+        &mut self,
+        scene: &HintsScene<'_>,
+        settings: &HintsSettings,
+        now: Nanos,
+    ) -> &HintsPlan {
+        self.ground.survey(scene);
+        let counted = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        self.plan.threshold = LoadThreshold {
+            vcpus: counted(scene.guests.iter().map(|guest| guest.vcpus.len()).sum()),
+            cpus: counted(scene.topology.cpus.len()),
+        };
+        let domain = numbering::domain(self.ground.names.len());
+        let takes_part = |id: &GuestId| {
+            let at = scene.guests.binary_search_by(|guest| guest.guest.cmp(id));
+            domain.is_some() && at.is_ok_and(|at| shown(&scene.guests[at]))
+        };
+        self.plan.guests.retain(|hints| takes_part(&hints.guest));
+        self.known.retain(|known| takes_part(&known.guest));
+        if self.key != settings.key {
+            self.key = settings.key;
+            self.known.iter_mut().for_each(|known| known.order.clear());
+        }
+        if let Some(domain) = domain {
+            for guest in scene.guests.iter().filter(|guest| shown(guest)) {
+                self.show(guest, settings, domain, now);
+            }
+        }
+        self.pins.arbitrate(
+            scene,
+            settings,
+            &self.ground,
+            &mut self.known,
+            &mut self.plan.pins,
+            now,
+        );
+        &self.plan
+    }
+
+    fn show(&mut self, guest: &HintsGuest<'_>, settings: &HintsSettings, domain: u16, now: Nanos) {
+        let id = guest.guest;
+        let at = match self.known.binary_search_by(|known| known.guest.cmp(id)) {
+            Ok(at) => at,
+            Err(at) => {
+                let known = Known {
+                    guest: id.clone(),
+                    order: Vec::new(),
+                    granted: None,
+                };
+                self.known.insert(at, known);
+                at
+            }
+        };
+        let order = &mut self.known[at].order;
+        let at = self
+            .plan
+            .guests
+            .binary_search_by(|hints| hints.guest.cmp(id));
+        if let Ok(at) = at
+            && now.saturating_sub(self.plan.guests[at].since) < settings.interval
+        {
+            return;
+        }
+        if order.len() != usize::from(domain) {
+            numbering::draw(&self.key, id, domain, order);
+        }
+        let (ground, threshold) = (&self.ground, self.plan.threshold);
+        self.rows.clear();
+        let rows = guest
+            .vcpus
+            .iter()
+            .map(|vcpu| row(ground, threshold, order, vcpu));
+        self.rows.extend(rows);
+        match at {
+            Ok(at) => {
+                let hints = &mut self.plan.guests[at];
+                if hints.groups != domain || hints.vcpus != self.rows {
+                    hints.groups = domain;
+                    hints.vcpus.clone_from(&self.rows);
+                    hints.since = now;
+                }
+            }
+            Err(at) => {
+                let hints = GuestHints {
+                    guest: id.clone(),
+                    since: now,
+                    groups: domain,
+                    vcpus: self.rows.clone(),
+                };
+                self.plan.guests.insert(at, hints);
+            }
+        }
+    }
+}
+
+/// Whether a guest is shown anything.
+fn shown(guest: &HintsGuest<'_>) -> bool {
+    guest.opted_in && guest.vcpus.len() <= HINT_VCPUS_MAX
+}
+
+fn row(ground: &Ground, threshold: LoadThreshold, order: &[u16], vcpu: &HintsVcpu) -> VcpuHint {
+    let Some((group, runnable)) = vcpu.cpu.and_then(|cpu| ground.of(cpu)) else {
+        return VcpuHint::default();
+    };
+    VcpuHint {
+        group: order.get(group).copied().map(VirtualGroup),
+        load: runnable.map_or(LoadDegree::High, |runnable| threshold.degree(runnable)),
+    }
+}
+
+impl Ground {
+    fn survey(&mut self, scene: &HintsScene<'_>) {
+        let cpus = &scene.topology.cpus;
+        self.names.clear();
+        self.names.extend(cpus.iter().map(|cpu| cpu.cache_group));
+        self.names.sort_unstable();
+        self.names.dedup();
+        self.cpus.clear();
+        self.cpus.resize(self.names.len(), CpuSet::EMPTY);
+        self.of.clear();
+        self.of.resize(MAX_CPUS as usize, None);
+        for (at, cpu) in cpus.iter().enumerate() {
+            let group = self.names.binary_search(&cpu.cache_group);
+            if let (Some(of), Ok(group)) = (self.of.get_mut(cpu.id.0 as usize), group) {
+                *of = Some((group, scene.runnable.get(at).copied()));
+                self.cpus[group].insert(cpu.id);
+            }
+        }
+    }
+
+    /// A core's group and runnable vCPUs; `None` when it isn't there.
+    fn of(&self, cpu: CpuId) -> Option<(usize, Option<u32>)> {
+        *self.of.get(cpu.0 as usize)?
+    }
+}
