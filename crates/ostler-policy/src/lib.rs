@@ -13,6 +13,7 @@
 //! | boost | whose vCPUs are scheduled by who does IO? | [`boost`] |
 //! | placement | which core for each thread on a packet's way? | [`placement`] |
 //! | hints | what may each guest know of its host, and which of its wishes are met? | [`hints`] |
+//! | sizing | how much host memory for each guest's in-memory files? | [`sizing`] |
 //!
 //! Where the paper's symbols are: the table in [`partition`].
 //!
@@ -24,6 +25,7 @@ mod ledger;
 pub mod partition;
 pub mod placement;
 mod roster;
+pub mod sizing;
 
 use ostler_model::{Facts, Intent, Nanos, Plan, Reason, Snapshot, State};
 

@@ -1,0 +1,309 @@
+//! Sizes of guests' in-memory files: the model against its closed form, the loop against least squares and algorithm 1, shares against what they promise.
+
+use ostler_model::Nanos;
+use ostler_policy::sizing::queue::{Service, ServiceError, Solution};
+use ostler_policy::sizing::rls::Rls;
+use ostler_policy::sizing::share::{Wish, share};
+use ostler_policy::sizing::{Control, Parts, Seen, Settings, Step};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+const MIB: u64 = 1 << 20;
+
+/// Rising sizes, falling times.
+fn measured() -> impl Strategy<Value = Vec<(u64, f64)>> {
+    vec((1..1000_u64, 0.0..2.0_f64), 1..8).prop_map(|steps| {
+        let (mut bytes, mut seconds) = (0, 20.0);
+        let step = |(more, less): (u64, f64)| {
+            bytes += more * MIB;
+            seconds -= less;
+            (bytes, seconds)
+        };
+        steps.into_iter().map(step).collect()
+    })
+}
+
+proptest! {
+    #[test]
+    fn the_size_solved_for_gives_the_wanted_response(
+        measured in measured(),
+        arrivals in 0.0..0.5_f64,
+        wanted in 0.5..60.0_f64,
+    ) {
+        let service = Service::new(&measured).expect("they are figures");
+        let solution = service.solve(arrivals, wanted, 1.0);
+        let bytes = solution.bytes();
+        let response = service.response(bytes, arrivals);
+        match solution {
+            // A byte is a millionth of the least distance between sizes.
+            Solution::Size(_) => {
+                let response = response.expect("the queue has an end");
+                prop_assert!((response - wanted).abs() < 1e-3 * wanted, "{response}");
+                let less = service.response(bytes - MIB / 2, arrivals);
+                prop_assert!(less.is_none_or(|less| less >= response));
+            }
+            Solution::Ample(_) => {
+                prop_assert_eq!(bytes, measured[0].0);
+                prop_assert!(response.expect("it has an end") <= wanted * (1.0 + 1e-9));
+            }
+            Solution::OutOfReach(_) => {
+                prop_assert!(response.is_none_or(|response| response >= wanted));
+                let largest = measured.last().expect("there is one").0;
+                prop_assert!(service.mean(bytes) <= service.mean(largest));
+            }
+        }
+    }
+
+    #[test]
+    fn a_curve_never_rises_whatever_was_measured(times in vec(0.1..10.0_f64, 1..12)) {
+        let measured: Vec<(u64, f64)> = (1..).map(|at| at * MIB).zip(times.iter().copied()).collect();
+        let service = Service::new(&measured).expect("they are figures");
+        let means: Vec<f64> = measured.iter().map(|(bytes, _)| service.mean(*bytes)).collect();
+        prop_assert!(means.windows(2).all(|pair| pair[0] >= pair[1] - 1e-12));
+        // Averaging neighbours loses nothing of the sum, and leaves what fell already.
+        let sum = |times: &[f64]| times.iter().sum::<f64>();
+        prop_assert!((sum(&means) - sum(&times)).abs() < 1e-9);
+        if times.windows(2).all(|pair| pair[0] >= pair[1]) {
+            prop_assert_eq!(means, times);
+        }
+    }
+
+    /// theta minimises the sum of squares, what was first believed being a pair of its own: by the normal equations.
+    #[test]
+    fn what_is_learned_is_the_least_squares(
+        pairs in vec((-2.0..2.0_f64, -2.0..2.0_f64, -2.0..2.0_f64), 1..40),
+        first in (-1.0..1.0_f64, -1.0..1.0_f64),
+        gain in 0.1..100.0_f64,
+    ) {
+        let mut rls = Rls::new([first.0, first.1], gain, 1.0);
+        let (mut a, mut b, mut c) = (1.0 / gain, 0.0, 1.0 / gain);
+        let (mut p, mut q) = (first.0 / gain, first.1 / gain);
+        for (y, u, next) in pairs {
+            rls.learn((y, u), next);
+            a += y * y;
+            b += y * u;
+            c += u * u;
+            p += y * next;
+            q += u * next;
+            let det = a * c - b * b;
+            let best = [(p * c - q * b) / det, (q * a - p * b) / det];
+            prop_assert!((rls.theta[0] - best[0]).abs() < 1e-6, "{:?} {best:?}", rls.theta);
+            prop_assert!((rls.theta[1] - best[1]).abs() < 1e-6, "{:?} {best:?}", rls.theta);
+        }
+    }
+
+    #[test]
+    fn no_figures_take_the_gain_away(
+        pairs in vec((any::<f64>(), any::<f64>(), any::<f64>()), 1..40),
+        small in vec((-1e-3..1e-3_f64, -1e3..1e3_f64, -1.0..1.0_f64), 1..60),
+        memory in any::<f64>(),
+    ) {
+        let mut rls = Rls::new([1.0, -0.1], 100.0, memory);
+        for (y, u, next) in pairs.into_iter().chain(small) {
+            rls.learn((y, u), next);
+            let ([a, c], b) = rls.gain();
+            prop_assert!(a > 0.0 && c > 0.0 && a * c > b * b, "{a} {b} {c}");
+            prop_assert!(a <= 100.0 && c <= 100.0, "it winds up: {a} {c}");
+            prop_assert!(rls.theta.iter().all(|theta| theta.is_finite()));
+        }
+    }
+
+    #[test]
+    fn a_budget_is_shared_as_water_is(
+        budget in 0..5000_u64,
+        wishes in vec((0..300_u64, 0..1500_u64), 0..12),
+    ) {
+        let wishes: Vec<Wish> = wishes
+            .into_iter()
+            .map(|(least, more)| Wish { least, bytes: least + more })
+            .collect();
+        let mut grants = Vec::new();
+        share(budget, &wishes, &mut grants);
+        prop_assert_eq!(grants.len(), wishes.len());
+        let sum: u64 = grants.iter().sum();
+        let wanted: u64 = wishes.iter().map(|wish| wish.bytes).sum();
+        prop_assert_eq!(sum, budget.min(wanted), "none is left while somebody wants some");
+        let leasts: u64 = wishes.iter().map(|wish| wish.least).sum();
+        for (at, (wish, grant)) in wishes.iter().zip(&grants).enumerate() {
+            prop_assert!(*grant <= wish.bytes);
+            if leasts <= budget {
+                prop_assert!(*grant >= wish.least);
+            }
+            // Nobody who wants more has less than another, by more than the odd byte, unless that is the other's least.
+            if leasts <= budget && *grant < wish.bytes {
+                for (other, theirs) in wishes.iter().zip(&grants) {
+                    prop_assert!(*theirs <= grant + 1 || *theirs == other.least, "{at}: {grants:?}");
+                }
+            }
+        }
+        if leasts > budget {
+            // The first ones have theirs.
+            let mut left = budget;
+            for (wish, grant) in wishes.iter().zip(&grants) {
+                prop_assert_eq!(*grant, wish.least.min(left));
+                left -= grant;
+            }
+        }
+    }
+
+    /// Algorithm 1's bookkeeping, whatever is seen: when it looks, when it asks the model, what becomes of the interval.
+    #[test]
+    fn the_loop_is_algorithm_1(
+        seen in vec((prop_oneof![0.0..30.0_f64, any::<f64>()], 0.0..0.2_f64, 1..400_u64), 1..40),
+        parts in proptest::sample::select(vec![Parts::Both, Parts::Queue, Parts::Adaptive]),
+    ) {
+        let service = Service::new(&[(0, 12.0), (1024 * MIB, 4.0)]).expect("they are figures");
+        let settings = Settings {
+            wanted: 8.0,
+            response_step: 1.5,
+            size_max: 2048 * MIB,
+            parts,
+            ..Settings::default()
+        };
+        let mut now = Nanos::ZERO;
+        let mut control = Control::new(now, 512 * MIB, &settings);
+        let mut due = now.saturating_add(settings.interval_min);
+        let mut last: Option<(f64, f64, u64)> = None;
+        let mut granted = 512 * MIB;
+        for (response, arrivals, seconds) in seen {
+            now = now.saturating_add(Nanos::from_secs(seconds));
+            let (wish, interval) = (control.wish, control.interval);
+            let step = control.step(now, Seen { response, arrivals }, &service, &settings);
+            prop_assert_eq!(step == Step::Waits, now < due);
+            prop_assert!(control.wish <= settings.size_max);
+            if step == Step::Waits {
+                prop_assert_eq!((control.wish, control.interval), (wish, interval));
+                continue;
+            }
+            let figures = (0.0..=1e9).contains(&response);
+            prop_assert_eq!(step == Step::Blind, !figures);
+            let changed = control.wish.abs_diff(wish) >= settings.size_step;
+            let expected = if changed { interval.0 / 2 } else { interval.0 * 2 };
+            let bounds = (settings.interval_min.0, settings.interval_max.0);
+            prop_assert_eq!(control.interval.0, expected.clamp(bounds.0, bounds.1));
+            due = now.saturating_add(control.interval);
+            if figures {
+                let jump = last.is_none_or(|(last, then, bytes)| {
+                    let by_model = |bytes| service.response(bytes, then);
+                    let both = by_model(granted).zip(by_model(bytes));
+                    let expected = last * both.map_or(1.0, |(now, then)| now / then);
+                    (response - expected).abs() >= 1.5
+                });
+                let solves = jump && parts != Parts::Adaptive;
+                prop_assert_eq!(matches!(step, Step::Solved(_)), solves);
+                if let Step::Solved(solution) = step {
+                    prop_assert_eq!(solution, service.solve(arrivals, 8.0, 1.0));
+                    prop_assert_eq!(control.wish, solution.bytes().min(settings.size_max));
+                }
+                if let Step::Adapted { change, made } = step {
+                    prop_assert_eq!(made, change.unsigned_abs() >= settings.size_step);
+                    prop_assert!(made || control.wish == wish);
+                }
+                last = Some((response, arrivals, granted));
+            }
+            granted = control.wish;
+            control.grant(granted);
+        }
+    }
+}
+
+#[test]
+fn figures_that_are_none_are_refused() {
+    assert_eq!(Service::new(&[]), Err(ServiceError::None));
+    for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let error = Service::new(&[(0, 1.0), (5, wrong)]).expect_err("it is none");
+        assert!(error.to_string().contains("measurement 1"), "{error}");
+    }
+    let error = Service::new(&[(5, 1.0), (5, 0.5)]).expect_err("they don't rise");
+    assert!(error.to_string().contains("rising"), "{error}");
+}
+
+/// A guest whose tasks take longer than was measured: how far its response time was from the wanted one, over all intervals, s.
+fn error_of(parts: Parts, slower: f64) -> f64 {
+    let measured = [
+        (0, 12.0),
+        (512 * MIB, 7.0),
+        (1024 * MIB, 5.0),
+        (2048 * MIB, 4.0),
+    ];
+    let told = Service::new(&measured).expect("they are figures");
+    let real = Service::new(&measured.map(|(bytes, seconds)| (bytes, seconds * slower)));
+    let real = real.expect("they are figures");
+    let settings = Settings {
+        wanted: 10.0,
+        response_step: 2.0,
+        size_max: 2048 * MIB,
+        parts,
+        ..Settings::default()
+    };
+    let mut now = Nanos::ZERO;
+    let mut control = Control::new(now, 512 * MIB, &settings);
+    let mut bytes = 512 * MIB;
+    let mut sum = 0.0;
+    for minute in 0..240_u64 {
+        // The load steps once in an hour.
+        let arrivals = [0.02, 0.07, 0.04, 0.08][usize::try_from(minute / 60).expect("few")];
+        now = now.saturating_add(Nanos::from_secs(60));
+        let response = real.response(bytes, arrivals).unwrap_or(100.0);
+        sum += (response - settings.wanted).abs();
+        control.step(now, Seen { response, arrivals }, &told, &settings);
+        bytes = control.wish;
+        control.grant(bytes);
+    }
+    sum / 240.0
+}
+
+/// Where the model is wrong the paper's own two parts disturb each other at each step of the load; with the model put right they don't.
+#[test]
+fn a_model_that_is_put_right_leaves_less_to_the_loop() {
+    for slower in [0.6, 0.8, 1.0, 1.2, 1.4] {
+        let of = |parts| error_of(parts, slower);
+        let corrected = of(Parts::Corrected);
+        let others = [Parts::Both, Parts::Queue, Parts::Adaptive].map(of);
+        for other in others {
+            assert!(corrected <= other, "{slower}: {corrected} {others:?}");
+        }
+        assert!(
+            corrected <= 0.75 * others[2],
+            "{slower}: {corrected} {others:?}"
+        );
+        if (slower - 1.0_f64).abs() > 0.1 {
+            assert!(
+                others[0] <= 0.5 * others[1],
+                "the loop makes up for a wrong model: {others:?}"
+            );
+            assert!(
+                corrected <= 0.3 * others[0],
+                "{slower}: {corrected} {others:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_guest_that_is_short_of_memory_learns_nothing_from_wishes() {
+    let service = Service::new(&[(0, 12.0), (1024 * MIB, 4.0)]).expect("they are figures");
+    let settings = Settings {
+        wanted: 6.0,
+        parts: Parts::Adaptive,
+        size_max: 1024 * MIB,
+        ..Settings::default()
+    };
+    let mut now = Nanos::ZERO;
+    let mut control = Control::new(now, 0, &settings);
+    let fresh = control.clone();
+    for _ in 0..50 {
+        now = now.saturating_add(Nanos::from_secs(300));
+        let seen = Seen {
+            response: 12.0,
+            arrivals: 0.0,
+        };
+        control.step(now, seen, &service, &settings);
+        control.grant(0);
+    }
+    // It goes on wishing for more: nothing has told it that more doesn't help.
+    assert!(
+        control.wish > fresh.wish + settings.size_step,
+        "{control:?}"
+    );
+}
