@@ -118,28 +118,32 @@ fn ticks() -> Vec<(CpuId, Ticks)> {
 const SLACK: u64 = 400_000_000;
 
 /// Over a second and more, ticks and nanoseconds tell of the same CPU: it was busy for what ticks found busy, and at the most for what
-/// they did not find idle. Between the two lies what a hypervisor above took away: no tick was there to see it.
+/// they did not find idle. Between the two lies what a hypervisor above took away: no tick was there to see it. The ticks are read
+/// outside of the interval, so they may have seen more than we did, by as much as the snapshots took: long on a slow host.
 #[test]
 fn busy_time_agrees_with_the_kernels_ticks() {
     let Some(mut sensor) = sensor("busy_time_agrees_with_the_kernels_ticks") else {
         return;
     };
+    let began = now();
     let before = ticks();
     sensor.snapshot(now());
     thread::sleep(Duration::from_millis(1500));
     let ours = sensor.snapshot(now());
     let after = ticks();
+    let around = now().0 - began.0;
+    let unseen = around - ours.interval.0;
     for ((cpu, before), (_, after)) in before.iter().zip(&after) {
         let ours_busy = of(&ours.cpus, *cpu).busy.0;
         let busy = after.busy.0 - before.busy.0;
         let idle = after.idle.0.saturating_sub(before.idle.0);
         let told = format!(
-            "{cpu:?}: {ours_busy} ns of {:?}; by ticks busy {busy} ns, idle {idle} ns",
+            "{cpu:?}: {ours_busy} ns of {:?}; by ticks busy {busy} ns, idle {idle} ns of {around} ns",
             ours.interval
         );
         println!("{told}");
-        assert!(ours_busy + SLACK >= busy, "{told}");
-        assert!(ours_busy + idle <= ours.interval.0 + SLACK, "{told}");
+        assert!(ours_busy + unseen + SLACK >= busy, "{told}");
+        assert!(ours_busy + idle <= around + SLACK, "{told}");
     }
     assert!(ours.interval > Nanos::from_millis(1000));
 }
