@@ -122,8 +122,8 @@ const SLACK: u64 = 400_000_000;
 /// outside of the interval, so they may have seen more than we did, by as much as the snapshots took: long on a slow host.
 ///
 /// A CPU's time without work is told in two columns, by whether somebody waits for a disk, and a read while that changes finds the present
-/// period in both or in neither (`get_idle_time` and `get_iowait_time` of fs/proc/stat.c): with what was busy, more than passed. A CPU of
-/// which the kernel says so is no witness of what we found busy; that all are such is refused.
+/// period in both or in neither (`get_idle_time` and `get_iowait_time` of fs/proc/stat.c): with what was busy, more than passed. What the
+/// ticks of a CPU tell beyond that is a surplus of theirs, not of ours.
 #[test]
 fn busy_time_agrees_with_the_kernels_ticks() {
     let Some(mut sensor) = sensor("busy_time_agrees_with_the_kernels_ticks") else {
@@ -137,7 +137,6 @@ fn busy_time_agrees_with_the_kernels_ticks() {
     let after = ticks();
     let around = now().0 - began.0;
     let unseen = around - ours.interval.0;
-    let mut witnesses = 0;
     for ((cpu, before), (_, after)) in before.iter().zip(&after) {
         let ours_busy = of(&ours.cpus, *cpu).busy.0;
         let busy = after.busy.0 - before.busy.0;
@@ -148,14 +147,8 @@ fn busy_time_agrees_with_the_kernels_ticks() {
         );
         println!("{told}");
         assert!(ours_busy + unseen + SLACK >= busy, "{told}");
-        if busy + idle <= around + SLACK / 2 {
-            assert!(ours_busy + idle <= around + SLACK, "{told}");
-            witnesses += 1;
-        }
+        let surplus = (busy + idle).saturating_sub(around);
+        assert!(ours_busy + idle <= around + surplus + SLACK, "{told}");
     }
-    assert!(
-        witnesses > 0,
-        "the kernel tells more time than passed, of each CPU"
-    );
     assert!(ours.interval > Nanos::from_millis(1000));
 }
