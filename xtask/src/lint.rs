@@ -32,6 +32,17 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("ostler-guest", &["ostler-abi"]),
     ("ostler-load", &[]),
     (
+        "ostler-sim",
+        &[
+            "ostler-model",
+            "ostler-policy",
+            "ostler-check",
+            "ostler-boost",
+            "ostler-hints",
+            "ostler-record",
+        ],
+    ),
+    (
         "ostler-lab",
         &[
             "ostler-model",
@@ -51,6 +62,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
             "ostler-record",
             "ostler-guest",
             "ostler-lab",
+            "ostler-sim",
             "machine-launch",
         ],
     ),

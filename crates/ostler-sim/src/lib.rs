@@ -1,0 +1,31 @@
+//! The other world: a host, or a fleet of hosts, of discrete events, in which thousands of guests take milliseconds to run.
+//!
+//! It runs the very `decide()` that the daemon runs. What it knows of hardware and kernels are costs and rules of queueing: who runs on
+//! which core and for how long, what waits for what, where data lies. Times are whole nanoseconds, one seed draws everything, and
+//! nothing depends on the real machine: the same scenario and seed give the same bytes, on any machine and any number of threads.
+//!
+//! ```text
+//!            clients, traces, faults                      decide()  <- Snapshot
+//!                     |                                      |            ^
+//!                     v                                      v Plan       | sensed
+//!   NIC queue -> interrupt, softirq -> vhost worker -> vCPU: a guest's scheduler -> its tasks
+//!                 \_______________ threads and interrupts on cores __________/
+//!                                  memory: nodes, heat, traffic
+//! ```
+//!
+//! | room | what it is |
+//! |---|---|
+//! | [`event`] | the queue of what is to happen |
+//! | [`random`] | streams of random numbers, one for each thing that draws, so that one more draw here changes nothing there |
+//! | [`work`] | what the host's scheduler and those who give its threads work say to each other |
+//! | [`outcome`] | what a run comes to |
+//!
+//! A thread's owner never calls the scheduler, and the scheduler knows no guests: each hands the other plain values ([`work`]), and the world
+//! between them carries them over. So each is tested without the other.
+//!
+//! May depend on: model, policy, check, boost, hints, record, scenario. Not on anything that touches Linux.
+
+pub mod event;
+pub mod outcome;
+pub mod random;
+pub mod work;

@@ -1,0 +1,128 @@
+//! What the host's scheduler and those who give its threads work say to each other.
+//!
+//! The scheduler has threads and cores and knows nothing of guests. Whoever owns a thread (a guest's vCPU, a vhost worker, a load) is asked
+//! what it has to do when the thread gets a core ([`Work::next`]), and told what was done of it whenever that is reckoned up ([`Work::ran`]): when it is
+//! finished, when the core is taken away, when something new has come up. What owners want of the scheduler they say by [`Effects`],
+//! which the world carries out after the call: nothing is ever entered twice.
+//!
+//! Work is in nanoseconds of a core at its full speed. How long that takes is the host's affair: a slower core, a busy sibling, memory that is far
+//! ([`Work::slowdown`]).
+
+use ostler_model::{CpuId, Nanos};
+
+/// A thread of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ThreadId(pub u32);
+
+/// What a thread has to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// So much, then ask again.
+    Run(Nanos),
+    /// It spins, or computes without end: until its owner says that something has come up ([`Effect::Notify`]), or the core is taken away.
+    Spin,
+    /// Nothing: it sleeps until it is notified.
+    Sleep,
+}
+
+/// Work of a core that goes before all threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interrupt {
+    /// What it is, for its owner.
+    pub token: u64,
+    /// How much work it is.
+    pub work: Nanos,
+    /// Whether it is a softirq's, for the accounts; otherwise a hard interrupt's.
+    pub softirq: bool,
+}
+
+/// What came of an IO event of a vCPU, for a scheduler that goes by them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IoEvent {
+    /// The guest's task that the event is for or from; 0 where nobody can tell.
+    pub task: u64,
+    /// Where a device's interrupt or a rescheduling IPI comes for the vCPU; otherwise the vCPU itself touches a device.
+    pub arrives: bool,
+}
+
+/// What an owner of threads wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// What the thread has to do has changed: one that sleeps is woken, one that runs is asked again at once, one that waits is asked when it has a core.
+    Notify {
+        /// Which thread.
+        thread: ThreadId,
+        /// The core on which that was caused, for wake-up affinity.
+        from: Option<CpuId>,
+    },
+    /// An IO event of a vCPU. It says nothing of whether the vCPU has anything to do: that is `Notify`.
+    Io {
+        /// The vCPU's thread.
+        thread: ThreadId,
+        /// What it was.
+        event: IoEvent,
+    },
+    /// An interrupt for a core.
+    Interrupt {
+        /// Which core.
+        cpu: CpuId,
+        /// What it does there.
+        interrupt: Interrupt,
+    },
+    /// The thread is no more.
+    Exit(ThreadId),
+    /// [`Work::alarm`] is to be called with this token at a time.
+    Alarm {
+        /// When.
+        at: Nanos,
+        /// What for.
+        token: u64,
+    },
+}
+
+/// What owners want, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Effects(pub Vec<Effect>);
+
+impl Effects {
+    /// The thread has something else to do, for a cause that has no core.
+    pub fn notify(&mut self, thread: ThreadId) {
+        self.0.push(Effect::Notify { thread, from: None });
+    }
+
+    /// Likewise, caused on a core.
+    pub fn notify_from(&mut self, thread: ThreadId, cpu: CpuId) {
+        self.0.push(Effect::Notify {
+            thread,
+            from: Some(cpu),
+        });
+    }
+
+    /// [`Work::alarm`] is to be called at a time.
+    pub fn alarm(&mut self, at: Nanos, token: u64) {
+        self.0.push(Effect::Alarm { at, token });
+    }
+}
+
+/// Those who own the threads.
+pub trait Work {
+    /// `thread` has the core `cpu`: what does it do? Asked again whenever it was told what was done, and goes on.
+    fn next(&mut self, thread: ThreadId, cpu: CpuId, now: Nanos, out: &mut Effects) -> Next;
+
+    /// `thread` has done so much on `cpu` since it was last asked or told: of [`Next::Run`] never more than was said, of
+    /// [`Next::Spin`] what it spun.
+    fn ran(&mut self, thread: ThreadId, cpu: CpuId, work: Nanos, now: Nanos, out: &mut Effects);
+
+    /// An interrupt's work is done.
+    fn interrupted(&mut self, cpu: CpuId, token: u64, now: Nanos, out: &mut Effects);
+
+    /// A time that was asked for has come.
+    fn alarm(&mut self, token: u64, now: Nanos, out: &mut Effects);
+
+    /// How long `thread`'s work takes on `cpu`, in parts of [`FULL_SPEED`] of its time at full speed; asked when it gets the core, and again after
+    /// a `Notify`. Where its memory lies and how crowded that is; not what the scheduler knows by itself.
+    fn slowdown(&self, thread: ThreadId, cpu: CpuId) -> u32;
+}
+
+/// No slowdown.
+pub const FULL_SPEED: u32 = 1024;
