@@ -26,6 +26,7 @@ pub mod partition;
 pub mod placement;
 mod roster;
 pub mod sizing;
+pub mod wrong;
 
 use ostler_model::{Facts, Intent, Nanos, Plan, Reason, Snapshot, State};
 

@@ -653,7 +653,7 @@ fn what_cannot_be_placed_is_told() {
     of("a chain of queue 0 has thread 1 twice", &|case| {
         case.queues[0].1[0].2[2].thread = 1;
     });
-    of("9 stages of a chain can't be placed: up to 8", &|case| {
+    of("9 stages of a chain are too many: up to 8", &|case| {
         case.queues[0].1[0].2 = vec![Stage { kind: 0, thread: 0 }; 9];
     });
 }

@@ -39,8 +39,7 @@ use slowdown::Slowdowns;
 
 pub use calibrate::{Sample, calibrate};
 pub use problem::{
-    COUNT_MAX, Core, Flow, Index, Pool, Problem, Queue, Refusal, STAGES_MAX, Socket, Stage, Thread,
-    Weights,
+    Core, Flow, Index, Pool, Problem, Queue, Refusal, STAGES_MAX, Socket, Stage, Thread, Weights,
 };
 
 /// How cores are chosen.

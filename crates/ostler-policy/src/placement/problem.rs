@@ -2,8 +2,8 @@
 
 use ostler_model::CpuId;
 
-/// A core as an index into [`Problem::cores`], a socket into [`Problem::sockets`], and so on.
-pub type Index = u32;
+pub use crate::wrong::Index;
+use crate::wrong::{COUNT_MAX, Range, Wrong, figure, named, within};
 
 /// Everything that a placement is found from.
 #[derive(Clone, Copy, Debug)]
@@ -119,52 +119,12 @@ pub struct Stage {
 /// The most stages of a chain.
 pub const STAGES_MAX: usize = 8;
 
-/// The most cores, sockets, queues, and so on: of each.
-pub const COUNT_MAX: usize = 1 << 16;
-
 /// A problem that has no answer, and why.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Refusal {
-    /// More than can be.
-    #[error("{count} {what} can't be placed: up to {most} can; divide the host")]
-    TooMany {
-        /// What there is too much of.
-        what: &'static str,
-        /// How many.
-        count: usize,
-        /// The most.
-        most: usize,
-    },
-    /// A number that isn't one of what it names.
-    #[error("{what} {at} names {named} {index}, and there are {count}")]
-    Unknown {
-        /// What names it.
-        what: &'static str,
-        /// Which of these.
-        at: usize,
-        /// What is named.
-        named: &'static str,
-        /// Its number.
-        index: Index,
-        /// How many there are.
-        count: usize,
-    },
-    /// A figure out of its range, or none.
-    #[error(
-        "{what} {at} has {value} as {figure}, which is to be {range}; look at where it was measured"
-    )]
-    Figure {
-        /// Whose it is.
-        what: &'static str,
-        /// Which of these.
-        at: usize,
-        /// Which figure.
-        figure: &'static str,
-        /// What it is.
-        value: f64,
-        /// What it may be.
-        range: &'static str,
-    },
+    /// Too many of something, a number that names nothing, or a figure that is none.
+    #[error(transparent)]
+    Wrong(#[from] Wrong),
     /// A table that isn't as large as it must be.
     #[error(
         "there are {count} distances between {sockets} sockets; there must be one for each pair, in both directions"
@@ -339,66 +299,4 @@ impl Weights {
             self.load,
         ]
     }
-}
-
-#[derive(Clone, Copy)]
-enum Range {
-    Share,
-    PositiveShare,
-    Positive,
-    Amount,
-}
-
-/// Figures beyond this are no measurements, and sums of them would leave what a float can tell apart.
-const LARGE: f64 = 1e12;
-
-fn figure(
-    what: &'static str,
-    at: usize,
-    figure: &'static str,
-    value: f64,
-    range: Range,
-) -> Result<(), Refusal> {
-    let (fine, range) = match range {
-        Range::Share => ((0.0..=1.0).contains(&value), "from 0 to 1"),
-        Range::PositiveShare => ((1e-6..=1.0).contains(&value), "from a millionth to 1"),
-        Range::Positive => ((1e-6..=LARGE).contains(&value), "above zero, and finite"),
-        Range::Amount => ((0.0..=LARGE).contains(&value), "zero or more, and finite"),
-    };
-    if fine {
-        return Ok(());
-    }
-    Err(Refusal::Figure {
-        what,
-        at,
-        figure,
-        value,
-        range,
-    })
-}
-
-fn within(what: &'static str, count: usize, most: usize) -> Result<(), Refusal> {
-    if count <= most {
-        return Ok(());
-    }
-    Err(Refusal::TooMany { what, count, most })
-}
-
-fn named(
-    what: &'static str,
-    at: usize,
-    named: &'static str,
-    index: Index,
-    count: usize,
-) -> Result<(), Refusal> {
-    if (index as usize) < count {
-        return Ok(());
-    }
-    Err(Refusal::Unknown {
-        what,
-        at,
-        named,
-        index,
-        count,
-    })
 }
