@@ -35,6 +35,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
         "ostler-sim",
         &[
             "ostler-model",
+            "ostler-abi",
             "ostler-policy",
             "ostler-check",
             "ostler-boost",

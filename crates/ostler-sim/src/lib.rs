@@ -23,7 +23,7 @@
 //! A thread's owner never calls the scheduler, and the scheduler knows no guests: each hands the other plain values ([`work`]), and the world
 //! between them carries them over. So each is tested without the other.
 //!
-//! May depend on: model, policy, check, boost, hints, record, scenario. Not on anything that touches Linux.
+//! May depend on: model, abi, policy, check, boost, hints, record, scenario. Not on anything that touches Linux.
 
 pub mod event;
 pub mod outcome;

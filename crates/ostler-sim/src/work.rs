@@ -113,6 +113,10 @@ pub trait Work {
     /// [`Next::Spin`] what it spun.
     fn ran(&mut self, thread: ThreadId, cpu: CpuId, work: Nanos, now: Nanos, out: &mut Effects);
 
+    /// `thread` no longer has the core `cpu`: another has, or it sleeps. Told after what it did there ([`Work::ran`]), so that an owner knows which of
+    /// its threads are on cores: a guest sees which of its vCPUs are preempted. Work of interrupts is no reason: the thread keeps its core meanwhile.
+    fn left(&mut self, _thread: ThreadId, _cpu: CpuId, _now: Nanos) {}
+
     /// An interrupt's work is done.
     fn interrupted(&mut self, cpu: CpuId, token: u64, now: Nanos, out: &mut Effects);
 
