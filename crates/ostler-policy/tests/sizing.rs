@@ -2,6 +2,7 @@
 
 use ostler_model::Nanos;
 use ostler_policy::sizing::queue::{Service, ServiceError, Solution};
+use ostler_policy::sizing::rate::Rate;
 use ostler_policy::sizing::rls::Rls;
 use ostler_policy::sizing::share::{Wish, share};
 use ostler_policy::sizing::{Control, Parts, Seen, Settings, Step};
@@ -253,31 +254,132 @@ fn error_of(parts: Parts, slower: f64) -> f64 {
     sum / 240.0
 }
 
-/// Where the model is wrong the paper's own two parts disturb each other at each step of the load; with the model put right they don't.
+/// Without chance, which it reckons with, what is found comes to rest near the wanted response time whatever the measurements were worth; where the model is wrong
+/// the paper's loop makes up for most of it.
 #[test]
-fn a_model_that_is_put_right_leaves_less_to_the_loop() {
+fn a_wrong_model_is_made_up_for() {
     for slower in [0.6, 0.8, 1.0, 1.2, 1.4] {
         let of = |parts| error_of(parts, slower);
         let corrected = of(Parts::Corrected);
-        let others = [Parts::Both, Parts::Queue, Parts::Adaptive].map(of);
-        for other in others {
-            assert!(corrected <= other, "{slower}: {corrected} {others:?}");
-        }
-        assert!(
-            corrected <= 0.75 * others[2],
-            "{slower}: {corrected} {others:?}"
-        );
+        assert!(corrected <= 1.2, "{slower}: {corrected}");
         if (slower - 1.0_f64).abs() > 0.1 {
-            assert!(
-                others[0] <= 0.5 * others[1],
-                "the loop makes up for a wrong model: {others:?}"
-            );
-            assert!(
-                corrected <= 0.3 * others[0],
-                "{slower}: {corrected} {others:?}"
-            );
+            let (both, queue) = (of(Parts::Both), of(Parts::Queue));
+            assert!(both <= 0.5 * queue, "{slower}: {both} {queue}");
+            assert!(corrected <= 0.5 * queue, "{slower}: {corrected} {queue}");
         }
     }
+}
+
+/// Every way in which the rate can have changed or not, each weighed by itself, with the likelihood as a product of factors.
+fn rate_by_enumeration(counts: &[(u32, f64)]) -> f64 {
+    let (mut all, mut time) = (0.0, 0.0);
+    let mut priors = Vec::new();
+    for (tasks, seconds) in counts {
+        all += f64::from(*tasks);
+        time += seconds;
+        priors.push(time / (all + 0.5));
+    }
+    let (mut sum, mut weights) = (0.0, 0.0);
+    for changes in 0..1_u32 << (counts.len() - 1) {
+        let (mut weight, mut known) = (1.0, (0.0, 0.0));
+        for (at, (tasks, seconds)) in counts.iter().enumerate() {
+            if at > 0 {
+                let changed = changes >> (at - 1) & 1 == 1;
+                let chance = (seconds / 900.0).min(0.5);
+                weight *= if changed { chance } else { 1.0 - chance };
+                if changed {
+                    known = (0.0, 0.0);
+                }
+            }
+            let (shape, rate) = (1.0 + known.0, priors[at] + known.1);
+            let part = seconds / (rate + seconds);
+            weight *= (1.0 - part).powf(shape);
+            for task in 0..*tasks {
+                weight *= part * (shape + f64::from(task)) / f64::from(task + 1);
+            }
+            known = (known.0 + f64::from(*tasks), known.1 + seconds);
+        }
+        let last = priors[counts.len() - 1];
+        sum += weight * (1.0 + known.0) / (last + known.1);
+        weights += weight;
+    }
+    sum / weights
+}
+
+proptest! {
+    #[test]
+    fn a_rate_is_the_mean_over_all_ways_in_which_it_can_have_changed(
+        counts in vec((0..12_u32, 10.0..60.0_f64), 1..9),
+    ) {
+        let mut rate = Rate::default();
+        let mut seen = 0.0;
+        for (tasks, seconds) in &counts {
+            seen = rate.see(f64::from(*tasks), *seconds);
+        }
+        let expected = rate_by_enumeration(&counts);
+        // What is too unlikely is forgotten.
+        prop_assert!((seen / expected - 1.0).abs() < 1e-3, "{seen} {expected}");
+    }
+
+    #[test]
+    fn no_counts_take_a_rate_away(
+        counts in vec((prop_oneof![0.0..1e9_f64, any::<f64>()], prop_oneof![0.1..1e3_f64, any::<f64>()]), 1..60),
+    ) {
+        let mut rate = Rate::default();
+        for (tasks, seconds) in counts {
+            let seen = rate.see(tasks, seconds);
+            prop_assert!(seen.is_finite() && seen >= 0.0, "{seen}");
+            prop_assert!(rate.spans.len() <= 32);
+            let sum: f64 = rate.spans.iter().map(|span| span.likelihood).sum();
+            prop_assert!(rate.spans.is_empty() || (sum - 1.0).abs() < 1e-9, "{sum}");
+        }
+    }
+
+    #[test]
+    fn no_response_times_take_away_what_was_found(
+        seen in vec((any::<f64>(), any::<f64>(), 1..400_u64), 1..40),
+    ) {
+        let service = Service::new(&[(0, 12.0), (1024 * MIB, 4.0)]).expect("they are figures");
+        let settings = Settings { wanted: 8.0, size_max: 2048 * MIB, ..Settings::default() };
+        let mut now = Nanos::ZERO;
+        let mut control = Control::new(now, 512 * MIB, &settings);
+        for (response, arrivals, seconds) in seen {
+            now = now.saturating_add(Nanos::from_secs(seconds));
+            let before = control.wish;
+            let step = control.step(now, Seen { response, arrivals }, &service, &settings);
+            prop_assert!(control.wish <= settings.size_max);
+            prop_assert!(matches!(step, Step::Solved(_)) || control.wish == before);
+            control.grant(control.wish);
+        }
+        // And it still comes to rest: what it wishes for is what the model says.
+        for _ in 0..600 {
+            now = now.saturating_add(settings.interval_min);
+            let response = service.response(control.wish, 0.05).expect("it has an end");
+            control.step(now, Seen { response, arrivals: 0.05 }, &service, &settings);
+            control.grant(control.wish);
+        }
+        let response = service.response(control.wish, 0.05).expect("it has an end");
+        prop_assert!((response - 8.0).abs() < 1.0, "{response} {control:?}");
+    }
+}
+
+/// A rate that holds is found ever better; one that has changed beyond doubt is seen at once.
+#[test]
+fn a_change_beyond_doubt_is_seen_at_once() {
+    let mut rate = Rate::default();
+    for _ in 0..100 {
+        rate.see(12.0, 30.0);
+    }
+    assert!((rate.now() - 0.4).abs() < 0.01, "{rate:?}");
+    let after = rate.see(60.0, 30.0);
+    assert!(after > 1.5, "{after}");
+    // A few more than usual are no change.
+    let mut rate = Rate::default();
+    for _ in 0..100 {
+        rate.see(12.0, 30.0);
+    }
+    let after = rate.see(16.0, 30.0);
+    assert!((after - 0.4).abs() < 0.05, "{after}");
 }
 
 #[test]

@@ -22,17 +22,21 @@
 //!
 //! - **What the loop's own changes do is no jump.** The listing compares R with the last one. Where the model is off by more than R_thresh, the loop corrects it, that changes R, and the model takes
 //!   the correction back, for ever. So R is compared with the last one times what the model says that the size granted since does.
-//! - **Tasks that take longer than was measured** ([`Parts::Corrected`]). Each response time tells the service time that it came of, E = R / (1 + lambda R), and so how far measurements are off. The model is solved
-//!   with that, and the loop has less to correct.
+//! - **What is chance is not acted on** ([`Parts::Corrected`]). In half a minute a handful of tasks arrive; their mean response time is off by half from its own mean, and the paper's loop takes that for an
+//!   error to correct and for the effect of its last change. Here chance is reckoned with: the arrival rate is what counts say of it so far ([`rate`]), and how long tasks take by what was measured is learned
+//!   from all response times, each compared with what the queue is on its way to ([`found`]). The model is solved with both, at every look.
 //!
 //! The listing goes on to learn after the model was solved again, too. Then the loop would correct an error that the new size has just been chosen against, so here it is
 //! one or the other, as the paper's section 5.2 tells it. Learning is from what was granted ([`share`](mod@share)), not from what was wished for: a guest that is short of memory
 //! doesn't learn that memory has no effect. Errors are in multiples of tau, changes in multiples of `size_step`, so that neither drowns the other.
 
+pub mod found;
 pub mod queue;
+pub mod rate;
 pub mod rls;
 pub mod share;
 
+use found::Found;
 use ostler_model::Nanos;
 use queue::{Service, Solution};
 use rls::Rls;
@@ -63,7 +67,7 @@ pub struct Settings {
 /// The model, the loop, or both: the paper compares them (table 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parts {
-    /// The queueing model, by service times as they are found to be, and the adaptive loop.
+    /// The queueing model, by arrivals and service times as they are found to be.
     Corrected,
     /// The queueing model and the adaptive loop.
     Both,
@@ -130,8 +134,8 @@ pub struct Control {
     next: Nanos,
     /// What was seen last, and how much it had by then.
     last: Option<(Seen, u64)>,
-    /// How long tasks take, by what was measured.
-    times: f64,
+    /// What response times and counts have told so far.
+    found: Found,
     /// The error and the change of the last interval.
     pair: Option<(f64, f64)>,
     rls: Rls,
@@ -152,7 +156,7 @@ impl Control {
             granted: bytes,
             next: now.saturating_add(settings.interval_min),
             last: None,
-            times: 1.0,
+            found: Found::default(),
             pair: None,
             rls: Rls::new(FIRST_THETA, FIRST_GAIN, settings.memory),
             unit: settings.size_step.max(1),
@@ -181,19 +185,17 @@ impl Control {
             self.rest(now, false, settings);
             return Step::Blind;
         }
+        if settings.parts == Parts::Corrected {
+            return self.find(now, seen, service, settings);
+        }
         let error = seen.response / settings.wanted - 1.0;
         let jump = self
             .expects(service)
             .is_none_or(|expected| (seen.response - expected).abs() >= settings.response_step);
         self.last = Some((seen, self.granted));
-        if settings.parts == Parts::Corrected {
-            let mean = seen.response / (1.0 + seen.arrivals * seen.response);
-            let times = mean / service.mean(self.granted);
-            self.times += (times.clamp(0.1, 10.0) - self.times) / 2.0;
-        }
         let learned = self.pair.replace((error, 0.0));
         let step = if settings.parts != Parts::Adaptive && jump {
-            Step::Solved(service.solve(seen.arrivals, settings.wanted, self.times))
+            Step::Solved(service.solve(seen.arrivals, settings.wanted, 1.0))
         } else if settings.parts == Parts::Queue {
             Step::Rests
         } else {
@@ -223,6 +225,29 @@ impl Control {
             settings,
         );
         step
+    }
+
+    /// Solves the model with what has been found. There is nothing to wait for where chance is reckoned with, so the interval stays the shortest: looking costs nothing, and
+    /// a change of the rate is seen as soon as it can be.
+    fn find(&mut self, now: Nanos, seen: Seen, service: &Service, settings: &Settings) -> Step {
+        let begun = self.next.saturating_sub(self.interval);
+        let seconds = now.saturating_sub(begun).as_secs_f64();
+        let arrivals = self
+            .found
+            .see(seen, seconds, service.mean(self.granted), settings.wanted);
+        // Who waits already waits too long, or less long than he may: what comes makes up for it.
+        let mirrored = 2.0 * settings.wanted - self.found.response;
+        let wanted = mirrored.clamp(settings.wanted / 2.0, settings.wanted * 1.5);
+        let solution = service.solve(arrivals, wanted, self.found.times);
+        let wish = solution
+            .bytes()
+            .clamp(settings.size_min, settings.size_max.max(settings.size_min));
+        if wish.abs_diff(self.granted) >= settings.size_step {
+            self.wish = wish;
+        }
+        self.interval = settings.interval_min.max(Nanos(1));
+        self.next = now.saturating_add(self.interval);
+        Step::Solved(solution)
     }
 
     /// The response time that there would be if nothing had changed but what it was granted.
