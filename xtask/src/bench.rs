@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: runs the folders in bench/, each a claim with its baseline beside it.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -22,6 +22,25 @@ pub struct Args {
     /// Write a page to look at, too.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
+}
+
+/// What `cargo xtask paper` takes.
+#[derive(clap::Args)]
+pub struct PaperArgs {
+    /// Which figures; all of them unless named. `--list` says which there are.
+    names: Vec<String>,
+    /// Say which figures there are, and end.
+    #[arg(long)]
+    list: bool,
+    /// Draw each tiny: shows that it works, not what comes of it.
+    #[arg(long)]
+    quick: bool,
+    /// Print JSON lines only.
+    #[arg(long)]
+    json: bool,
+    /// Write a page to look at, too.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
 }
 
 /// The benches there are: folders of bench/ with a program.
@@ -53,81 +72,126 @@ pub fn bench(args: &Args) -> Result<()> {
     } else {
         &args.names
     };
-    let rev = run::output(Command::new("git").current_dir(run::root()).args([
-        "describe",
-        "--always",
-        "--dirty",
-        "--abbrev=12",
-    ]))
-    .map_or_else(|_| "unknown".to_owned(), |rev| rev.trim().to_owned());
+    let rev = revision();
     let mut lines = Vec::new();
     for name in chosen {
         if !args.json {
             run::step(&format!("bench {name}"));
         }
-        lines.extend(run_one(name, args, &rev).with_context(|| format!("bench {name}"))?);
+        let quick = args.quick.then(|| "--quick".to_owned());
+        let program = Program {
+            name,
+            words: quick.into_iter().collect(),
+            json: args.json,
+        };
+        lines.extend(program.run(&rev).with_context(|| format!("bench {name}"))?);
     }
-    if let Some(file) = &args.report {
-        std::fs::write(file, render_benches(&lines))
-            .with_context(|| format!("could not write the report to {}", file.display()))?;
-    }
-    Ok(())
+    report(args.report.as_deref(), &lines)
 }
 
-fn run_one(name: &str, args: &Args, rev: &str) -> Result<Vec<BenchLine>> {
-    let mut cargo = run::cargo();
-    cargo
-        .args([
-            "run",
-            "--release",
-            "--quiet",
-            "--package",
-            &format!("bench-{name}"),
-            "--",
-            "--json",
-        ])
-        .env("OSTLER_REV", rev)
-        .stderr(Stdio::inherit());
+/// The papers' figures: a bench that takes names.
+pub fn paper(args: &PaperArgs) -> Result<()> {
+    run::setup()?;
+    let mut words = args.names.clone();
     if args.quick {
-        cargo.arg("--quick");
+        words.push("--quick".to_owned());
     }
-    let mut bench = cargo
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("could not start cargo")?;
-    let printed = bench.stdout.take().context("it has no output")?;
-    let mut lines = Vec::new();
-    // As they come: a bench may take an hour, and what it has measured until it is interrupted was measured.
-    let shown = BufReader::new(printed)
-        .lines()
-        .try_for_each(|text| show(&text?, args, &mut lines));
-    // One whose output nobody reads any more ends when it prints next.
-    let status = bench.wait().context("could not wait for it")?;
-    shown?;
-    // After what it printed: a bench that finds one promise broken has measured all the others.
-    if !status.success() {
-        bail!("it ended with {status}");
+    if args.list {
+        words.push("--list".to_owned());
+        return run::run(
+            run::cargo()
+                .args(RUN)
+                .args(["bench-paper", "--"])
+                .args(words),
+        );
     }
-    if lines.is_empty() {
-        bail!("it printed no result");
+    let program = Program {
+        name: "paper",
+        words,
+        json: args.json,
+    };
+    report(args.report.as_deref(), &program.run(&revision())?)
+}
+
+fn report(file: Option<&Path>, lines: &[BenchLine]) -> Result<()> {
+    let Some(file) = file else {
+        return Ok(());
+    };
+    std::fs::write(file, render_benches(lines))
+        .with_context(|| format!("could not write the report to {}", file.display()))
+}
+
+fn revision() -> String {
+    run::output(Command::new("git").current_dir(run::root()).args([
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=12",
+    ]))
+    .map_or_else(|_| "unknown".to_owned(), |rev| rev.trim().to_owned())
+}
+
+const RUN: [&str; 4] = ["run", "--release", "--quiet", "--package"];
+
+/// A bench's program.
+struct Program<'a> {
+    name: &'a str,
+    /// Further words for it.
+    words: Vec<String>,
+    /// Whether its lines are shown as they are.
+    json: bool,
+}
+
+impl Program<'_> {
+    fn run(&self, rev: &str) -> Result<Vec<BenchLine>> {
+        let mut cargo = run::cargo();
+        cargo
+            .args(RUN)
+            .args([&format!("bench-{}", self.name), "--", "--json"])
+            .args(&self.words)
+            .env("OSTLER_REV", rev)
+            .stderr(Stdio::inherit());
+        let mut bench = cargo
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("could not start cargo")?;
+        let printed = bench.stdout.take().context("it has no output")?;
+        let mut lines = Vec::new();
+        // As they come: a bench may take an hour, and what it has measured until it is interrupted was measured.
+        let shown = BufReader::new(printed)
+            .lines()
+            .try_for_each(|text| show(&text?, self.json, &mut lines));
+        // One whose output nobody reads any more ends when it prints next.
+        let status = bench.wait().context("could not wait for it")?;
+        shown?;
+        // After what it printed: a bench that finds one promise broken has measured all the others.
+        if !status.success() {
+            bail!("it ended with {status}");
+        }
+        if lines.is_empty() {
+            bail!("it printed no result");
+        }
+        Ok(lines)
     }
-    Ok(lines)
 }
 
 /// Shows a line that a bench has printed, and keeps it.
-fn show(text: &str, args: &Args, lines: &mut Vec<BenchLine>) -> Result<()> {
+fn show(text: &str, json: bool, lines: &mut Vec<BenchLine>) -> Result<()> {
     let line: BenchLine = serde_json::from_str(text)
         .with_context(|| format!("it printed a line that is no result: {text}"))?;
-    if args.json {
+    if json {
         println!("{text}");
     } else {
         let ratio = line.ratio.map_or("-".to_owned(), |r| format!("{r:.3}"));
         let spread = line
             .spread
             .map_or("-".to_owned(), |s| format!("{:.1} %", s * 100.0));
+        let paper = line
+            .paper
+            .map_or_else(String::new, |paper| format!("   paper {paper:>8.3}"));
         println!(
-            "{:<40} ours {:>12.3} {unit}   baseline {:>12.3} {unit}   ratio {ratio:>8}   ({} runs, spread {spread})",
+            "{:<40} ours {:>12.3} {unit}   baseline {:>12.3} {unit}   ratio {ratio:>8}{paper}   ({} runs, spread {spread})",
             format!("{}/{}", line.bench, line.case),
             line.ours,
             line.baseline,

@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask demo | test | bench | gate | lint | build | setup`.
+//! The project's own chores: `cargo xtask demo | test | bench | paper | gate | lint | build | setup`.
 //!
 //! Each verb does all of its set-up itself, so that a stranger needs one command. It depends on `ostler-lab` for the list of
 //! packages and the lab's image, and on no other room.
@@ -32,6 +32,8 @@ enum Verb {
     Test(test::Args),
     /// Run the benches: a folder each in bench/.
     Bench(bench::Args),
+    /// Draw the papers' figures anew: a folder each in bench/paper.
+    Paper(bench::PaperArgs),
     /// Boot the emulated host many times, and fail if any boot hangs.
     Gate(gate::Args),
     /// Check formats, lints, and which room may depend on which.
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         Verb::Demo(args) => demo::demo(&args),
         Verb::Test(args) => test::test(&args),
         Verb::Bench(args) => bench::bench(&args),
+        Verb::Paper(args) => bench::paper(&args),
         Verb::Gate(args) => gate::gate(&args),
         Verb::Lint => lint::lint(),
         Verb::Build => artifacts::build().map(|dir| println!("built into {}", dir.display())),

@@ -126,6 +126,7 @@ impl Bench {
         let spread = (ours[ours.len() - 1] - ours[0]) / our_median;
         let spread = spread.is_finite().then_some(spread);
         Line {
+            paper: None,
             bench: "fused".into(),
             case,
             ours: our_median,

@@ -54,6 +54,9 @@ pub struct Line {
     pub baseline: f64,
     /// `ours / baseline`; absent where the baseline is zero.
     pub ratio: Option<f64>,
+    /// What a paper has for that ratio, or where it tells no ratio, for ours; absent where no paper does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paper: Option<f64>,
     /// The unit of `ours` and `baseline`.
     pub unit: String,
     /// How many runs each side had.
@@ -89,6 +92,7 @@ impl Line {
             ours: our_median,
             baseline: baseline_median,
             ratio: quotient(our_median, baseline_median),
+            paper: None,
             unit: unit.into(),
             runs: ours.len(),
             spread: quotient(range, our_median),

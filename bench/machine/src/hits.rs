@@ -108,6 +108,7 @@ pub fn hits(args: &Args, part: &str, broken: &mut Vec<String>) -> Result<()> {
                 ));
             }
             Line {
+                paper: None,
                 bench: "machine".into(),
                 case,
                 ours,

@@ -4,10 +4,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use bench_harness::{Args, compare, ns_per_call};
-use ostler_model::CpuId;
-use ostler_policy::placement::{
-    Core, Flow, Placer, Policy, Pool, Problem, Queue, Settings, Socket, Stage, Thread, Weights,
-};
+use bench_placement::World;
+use ostler_policy::placement::{Placer, Policy, Settings};
 
 thread_local! {
     static ALLOCATED: Cell<u64> = const { Cell::new(0) };
@@ -33,109 +31,6 @@ unsafe impl GlobalAlloc for Counting {
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
-
-/// Eight cores to a cache, up to 128 to a socket; a NIC's queues for guests on all sockets, a softirq and a vhost worker for each queue.
-struct World {
-    cores: Vec<Core>,
-    sockets: Vec<Socket>,
-    distances: Vec<f64>,
-    pools: Vec<(Vec<u32>, Option<u32>)>,
-    threads: Vec<Thread>,
-    stages: Vec<[Stage; 3]>,
-}
-
-impl World {
-    fn new(cores: u32, queues: u32) -> World {
-        let sockets = cores.div_ceil(64).max(2);
-        let each = cores / sockets;
-        let busy = |at: u32| f64::from(at * 7919 % 100) / 250.0;
-        let half = |which: u32| (0..cores).filter(|core| core / 8 % 2 == which).collect();
-        let mut pools: Vec<(Vec<u32>, Option<u32>)> = vec![(half(0), None), (half(1), None)];
-        let mut threads = Vec::new();
-        let mut stages = Vec::new();
-        for queue in 0..queues {
-            let first = queue * 3;
-            // Where the guest's vCPU is.
-            pools.push((vec![queue * 37 % cores], None));
-            for pool in [0, 1, 2 + queue] {
-                threads.push(Thread {
-                    pool,
-                    demand: 0.5,
-                    now: None,
-                });
-            }
-            stages.push([0, 1, 2].map(|kind| Stage {
-                kind,
-                thread: first + kind,
-            }));
-        }
-        World {
-            cores: (0..cores)
-                .map(|at| Core {
-                    id: CpuId(at),
-                    socket: at / each,
-                    cache: at / 8,
-                    utilisation: busy(at),
-                })
-                .collect(),
-            sockets: (0..sockets)
-                .map(|at| Socket {
-                    l3_hit: 0.6 + 0.05 * f64::from(at % 4),
-                    cycle_loss: 0.1 + 0.07 * f64::from(at % 5),
-                    ipc: 0.8 + 0.1 * f64::from(at % 3),
-                })
-                .collect(),
-            distances: (0..sockets * sockets)
-                .map(|at| if at % (sockets + 1) == 0 { 0.0 } else { 1.0 })
-                .collect(),
-            pools,
-            threads,
-            stages,
-        }
-    }
-
-    fn with<T>(&self, then: impl FnOnce(&Problem<'_>) -> T) -> T {
-        let weights = |cache, memory| Weights {
-            cache,
-            memory,
-            interconnect: 1.0,
-            remote: 0.5,
-            crossing: 0.2,
-            load: 1.0,
-        };
-        let kinds = [weights(2.0, 1.0), weights(1.0, 2.0), weights(1.0, 1.0)];
-        let pools = self.pools.iter();
-        let pools: Vec<Pool<'_>> = pools
-            .map(|(cores, most)| Pool { cores, most: *most })
-            .collect();
-        let flows: Vec<[Flow<'_>; 1]> = (1..)
-            .zip(&self.stages)
-            .map(|(at, stages)| {
-                [Flow {
-                    packets: 1e5 + f64::from(at * 4391 % 1000),
-                    priority: at % 8 == 0,
-                    stages,
-                }]
-            })
-            .collect();
-        let queues: Vec<Queue<'_>> = (0..)
-            .zip(&flows)
-            .map(|(at, flows)| Queue {
-                socket: at % u32::try_from(self.sockets.len()).unwrap_or(1),
-                flows,
-            })
-            .collect();
-        then(&Problem {
-            cores: &self.cores,
-            sockets: &self.sockets,
-            distances: &self.distances,
-            kinds: &kinds,
-            pools: &pools,
-            threads: &self.threads,
-            queues: &queues,
-        })
-    }
-}
 
 fn main() {
     let args = Args::parse();

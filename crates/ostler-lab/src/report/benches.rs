@@ -24,6 +24,9 @@ pub struct BenchLine {
     pub baseline: f64,
     /// Ours by the baseline's; `None` where that is zero.
     pub ratio: Option<f64>,
+    /// What a paper has for that ratio, or where it tells none, for ours.
+    #[serde(default)]
+    pub paper: Option<f64>,
     /// Of both.
     pub unit: String,
     /// Of each side.
@@ -216,12 +219,13 @@ fn table(lines: &[&BenchLine]) -> Node {
             short(line.baseline),
             line.unit.clone(),
             line.ratio.map_or_else(|| "\u{2013}".to_owned(), times),
+            line.paper.map_or_else(|| "\u{2013}".to_owned(), short),
             line.runs.to_string(),
             line.spread.map_or_else(|| "\u{2013}".to_owned(), percent),
         ]
     });
     let head = [
-        "case", "ours", "baseline", "unit", "ratio", "runs", "spread",
+        "case", "ours", "baseline", "unit", "ratio", "paper", "runs", "spread",
     ];
     folded_table("The same as a table".to_owned(), &head, rows)
 }
@@ -237,6 +241,7 @@ mod tests {
             ours,
             baseline,
             ratio: (baseline != 0.0).then(|| ours / baseline),
+            paper: None,
             unit: "us".to_owned(),
             runs: 5,
             spread: Some(0.25),

@@ -1,0 +1,39 @@
+//! Which figures there are: a folder each.
+
+use anyhow::Result;
+
+use crate::figure::Figure;
+
+#[path = "../vflowcomb-16/figure.rs"]
+mod vflowcomb_16;
+
+macro_rules! figure {
+    ($folder:literal, $module:ident) => {
+        Figure::new(
+            $folder,
+            include_str!(concat!("../", $folder, "/paper.toml")),
+            $module::cases,
+        )
+    };
+}
+
+/// All of them, by paper and number.
+pub fn all() -> Result<Vec<Figure>> {
+    [figure!("vflowcomb-16", vflowcomb_16)]
+        .into_iter()
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figure::Run;
+
+    #[test]
+    fn every_figure_has_the_cases_that_its_paper_tells_of() {
+        for figure in all().unwrap() {
+            let lines = figure.draw(Run { quick: true }).unwrap();
+            assert!(!lines.is_empty(), "{}", figure.name);
+        }
+    }
+}
