@@ -77,6 +77,11 @@ impl<E> Queue<E> {
         self.heap.peek().map(|entry| entry.at)
     }
 
+    /// Time goes on to `until`, if nothing is to happen before.
+    pub fn pass(&mut self, until: Nanos) {
+        self.now = self.now.max(until.min(self.next_at().unwrap_or(until)));
+    }
+
     /// The next one, if it happens at `until` or before. Time goes on to it.
     pub fn take(&mut self, until: Nanos) -> Option<E> {
         if self.next_at()? > until {

@@ -18,6 +18,10 @@
 //! | [`event`] | the queue of what is to happen |
 //! | [`random`] | streams of random numbers, one for each thing that draws, so that one more draw here changes nothing there |
 //! | [`work`] | what the host's scheduler and those who give its threads work say to each other |
+//! | [`host`] | a host: cores, threads, cgroups, interrupts, the kernel's scheduler |
+//! | [`world`] | the loop that brings all of them together |
+//! | [`costs`] | what things cost, each with its source |
+//! | [`check`] | what must hold of every world, found by watching it |
 //! | [`outcome`] | what a run comes to |
 //!
 //! A thread's owner never calls the scheduler, and the scheduler knows no guests: each hands the other plain values ([`work`]), and the world
@@ -25,7 +29,11 @@
 //!
 //! May depend on: model, abi, policy, check, boost, hints, record, scenario. Not on anything that touches Linux.
 
+pub mod check;
+pub mod costs;
 pub mod event;
+pub mod host;
 pub mod outcome;
 pub mod random;
 pub mod work;
+pub mod world;

@@ -1,0 +1,188 @@
+//! A core: what it does, how fast, and where its time went.
+
+use std::collections::VecDeque;
+
+use ostler_model::Nanos;
+
+use super::costs::IDLE_STATES;
+use super::fair::NONE;
+use crate::event::Ticket;
+use crate::work::{FULL_SPEED, Interrupt};
+
+/// What a core does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// It sleeps, in an idle state.
+    Idle(u8),
+    /// It leaves an idle state.
+    Waking(u8),
+    /// A hard interrupt.
+    Hard,
+    /// A softirq, before all threads.
+    Soft,
+    /// Its thread.
+    Thread,
+}
+
+/// Where a core's time went, ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CoreTime {
+    /// In threads.
+    pub threads: u64,
+    /// In hard interrupts.
+    pub hard: u64,
+    /// In softirqs before threads; what ksoftirqd does is a thread's.
+    pub soft: u64,
+    /// In each idle state, with what leaving it takes.
+    pub idle: [u64; IDLE_STATES],
+}
+
+impl CoreTime {
+    pub(super) fn add(&mut self, doing: Doing, past: u64) {
+        let account = match doing {
+            Doing::Idle(state) | Doing::Waking(state) => &mut self.idle[usize::from(state)],
+            Doing::Hard => &mut self.hard,
+            Doing::Soft => &mut self.soft,
+            Doing::Thread => &mut self.threads,
+        };
+        *account += past;
+    }
+
+    /// All but idle.
+    pub fn busy(&self) -> u64 {
+        self.threads + self.hard + self.soft
+    }
+
+    /// All.
+    pub fn total(&self) -> u64 {
+        self.busy() + self.idle.iter().sum::<u64>()
+    }
+}
+
+#[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the kernel's"
+)]
+pub(super) struct Core {
+    pub doing: Doing,
+    /// Since when that isn't in the accounts.
+    pub since: Nanos,
+    /// The event that ends it.
+    pub ticket: Ticket,
+    pub time: CoreTime,
+    /// The thread that has the core, perhaps beneath interrupts.
+    pub running: u32,
+    /// It is to be looked who runs.
+    pub resched: bool,
+    /// The thread is to be asked again when it goes on.
+    pub ask: bool,
+    /// What comes before the thread's work: a switch, cold caches; ns.
+    pub overhead: u64,
+    /// What the thread has yet to do, ns of work; `u64::MAX`: it spins.
+    pub left: u64,
+    /// What it has done and its owner wasn't told of.
+    pub done: u64,
+    /// How long its work takes, parts of [`FULL_SPEED`].
+    pub slow: u32,
+    /// What waits, the first of each with what is left of it.
+    pub hard: VecDeque<Interrupt>,
+    pub soft: VecDeque<Interrupt>,
+    /// Softirqs before threads: since when, how many are left of this round, and how many rounds.
+    pub soft_since: Nanos,
+    pub round: usize,
+    pub rounds: u32,
+    /// The rest is ksoftirqd's.
+    pub deferred: bool,
+    pub ticking: bool,
+    /// Threads of the fair class that would run, the one that does among them.
+    pub fair: u32,
+    /// When each level is balanced next, and how often that has failed.
+    pub balance_at: [Nanos; 3],
+    pub balance_failed: u32,
+    /// How long it slept the last times, ns; the next to be replaced.
+    slept: [u32; 8],
+    slept_at: usize,
+    pub idle_since: Nanos,
+}
+
+impl Core {
+    pub fn new() -> Core {
+        Core {
+            doing: Doing::Idle(0),
+            since: Nanos::ZERO,
+            ticket: Ticket::default(),
+            time: CoreTime::default(),
+            running: NONE,
+            resched: false,
+            ask: false,
+            overhead: 0,
+            left: 0,
+            done: 0,
+            slow: FULL_SPEED,
+            hard: VecDeque::new(),
+            soft: VecDeque::new(),
+            soft_since: Nanos::ZERO,
+            round: 0,
+            rounds: 0,
+            deferred: false,
+            ticking: false,
+            fair: 0,
+            balance_at: [Nanos::ZERO; 3],
+            balance_failed: 0,
+            slept: [0; 8],
+            slept_at: 0,
+            idle_since: Nanos::ZERO,
+        }
+    }
+
+    pub fn is_busy(&self) -> bool {
+        !matches!(self.doing, Doing::Idle(_))
+    }
+
+    /// Puts the time until now into the accounts; returns how much it was.
+    pub fn account(&mut self, now: Nanos) -> u64 {
+        let past = now.0 - self.since.0;
+        self.time.add(self.doing, past);
+        self.since = now;
+        past
+    }
+
+    /// It has slept until now.
+    pub fn note_sleep(&mut self, now: Nanos) {
+        self.slept[self.slept_at] = (now.0 - self.idle_since.0).min(u64::from(u32::MAX)) as u32;
+        self.slept_at = (self.slept_at + 1) % self.slept.len();
+    }
+
+    /// The idle state to go into: the deepest that would have been worth it at least half of the last times (as `teo` and `menu` go by what
+    /// recent sleeps were).
+    pub fn choose_idle(&self, stays: &[u64; IDLE_STATES]) -> u8 {
+        let mut chosen = 0;
+        for (state, stay) in stays.iter().enumerate() {
+            let worth = self
+                .slept
+                .iter()
+                .filter(|slept| u64::from(**slept) >= *stay);
+            if 2 * worth.count() >= self.slept.len() {
+                chosen = state as u8;
+            }
+        }
+        chosen
+    }
+}
+
+/// How long so much work takes.
+pub(super) fn wall(work: u64, factor: u32) -> u64 {
+    if factor == FULL_SPEED {
+        return work;
+    }
+    (u128::from(work) * u128::from(factor)).div_ceil(u128::from(FULL_SPEED)) as u64
+}
+
+/// How much work is done in a time.
+pub(super) fn progress(time: u64, factor: u32) -> u64 {
+    if factor == FULL_SPEED {
+        return time;
+    }
+    (u128::from(time) * u128::from(FULL_SPEED) / u128::from(factor.max(1))) as u64
+}

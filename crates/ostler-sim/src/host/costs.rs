@@ -1,0 +1,98 @@
+//! What the host's scheduler goes by, from the table of costs.
+
+use ostler_model::Nanos;
+
+use crate::costs::{self, INSTRUCTION_NS, host as table};
+
+/// Idle states that a core has.
+pub const IDLE_STATES: usize = 3;
+
+/// What cores and the scheduler cost, and its settings; ns where nothing else is said.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostCosts {
+    /// A switch of threads.
+    pub switch: u64,
+    /// What one takes beyond that by the boost scheduler.
+    pub switch_boost: u64,
+    /// An event of IO, and a tick, under it.
+    pub boost_event: u64,
+    /// See there.
+    pub boost_tick: u64,
+    /// A thread's first run on another core, and on one of another last-level cache.
+    pub migration: u64,
+    /// See there.
+    pub migration_far: u64,
+    /// Being interrupted by another core.
+    pub ipi: u64,
+    /// Between ticks.
+    pub tick: u64,
+    /// A slice, on this many cores.
+    pub slice: u32,
+    /// Whoever ran more recently is hot.
+    pub hot: u64,
+    /// What another group of cores must be heavier by, percent.
+    pub imbalance_percent: u64,
+    /// Balances that fail before heat counts for nothing.
+    pub cache_nice_tries: u32,
+    /// A busy core balances so many times more seldom.
+    pub busy_factor: u64,
+    /// Threads moved at once.
+    pub balance_batch: u32,
+    /// Softirqs go before threads for so long.
+    pub softirq_time: u64,
+    /// And so many rounds.
+    pub softirq_restart: u32,
+    /// How long work takes beside a busy sibling, parts of [`crate::work::FULL_SPEED`].
+    pub smt: u32,
+    /// Leaving each idle state.
+    pub idle_exit: [u64; IDLE_STATES],
+    /// The shortest stay that is worth it.
+    pub idle_stay: [u64; IDLE_STATES],
+    /// What a core takes in each, mW.
+    pub idle_power: [u64; IDLE_STATES],
+    /// What it takes when it does anything, mW.
+    pub busy_power: u64,
+}
+
+impl HostCosts {
+    /// Of a host of so many cores, an instruction of which takes so long, ns.
+    pub fn new(cores: u32, instruction_ns: f64) -> HostCosts {
+        let time = |cost: costs::Cost| cost.nanos(instruction_ns).0;
+        let number = |cost: costs::Cost| cost.value as u64;
+        // kernel/sched/fair.c: get_update_sysctl_factor().
+        let factor = (1 + cores.max(1).ilog2()).min(4);
+        HostCosts {
+            switch: time(table::SWITCH),
+            switch_boost: time(table::SWITCH_BOOST),
+            boost_event: time(table::BOOST_EVENT),
+            boost_tick: time(table::BOOST_TICK),
+            migration: time(table::MIGRATION),
+            migration_far: time(table::MIGRATION_FAR),
+            ipi: time(table::IPI),
+            tick: time(table::TICK),
+            slice: time(table::SLICE_BASE) as u32 * factor,
+            hot: time(table::HOT),
+            imbalance_percent: number(table::IMBALANCE_PERCENT),
+            cache_nice_tries: number(table::CACHE_NICE_TRIES) as u32,
+            busy_factor: number(table::BUSY_FACTOR),
+            balance_batch: number(table::BALANCE_BATCH) as u32,
+            softirq_time: time(table::SOFTIRQ_TIME),
+            softirq_restart: number(table::SOFTIRQ_RESTART) as u32,
+            smt: (2 * 1024 * 1024 / number(table::SMT_GAIN)) as u32,
+            idle_exit: [table::C1_EXIT, table::C1E_EXIT, table::C6_EXIT].map(time),
+            idle_stay: [table::C1_STAY, table::C1E_STAY, table::C6_STAY].map(time),
+            idle_power: [table::POWER_C1, table::POWER_C1E, table::POWER_C6].map(number),
+            busy_power: number(table::POWER_BUSY),
+        }
+    }
+
+    /// Of a host of so many cores of 3 GHz.
+    pub fn of(cores: u32) -> HostCosts {
+        HostCosts::new(cores, INSTRUCTION_NS)
+    }
+
+    /// The slice as a time.
+    pub fn slice(&self) -> Nanos {
+        Nanos(u64::from(self.slice))
+    }
+}

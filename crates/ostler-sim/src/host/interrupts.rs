@@ -1,0 +1,144 @@
+//! What goes before threads on a core, and what doesn't any longer.
+//!
+//! Softirqs run when the last hard interrupt is over, in rounds: what is there when one begins, then what has come meanwhile. After
+//! 2 ms, or ten rounds, or once a thread is to be switched to, the rest is left to ksoftirqd, a thread as any other (`handle_softirqs`).
+//! The next interrupt has softirqs run at its end again, whether or not ksoftirqd has come to run: since 6.4 it isn't waited for.
+
+use ostler_model::{CpuId, Nanos};
+
+use super::core::Doing;
+use super::fair::NONE;
+use super::thread::State;
+use super::{Host, Scene};
+use crate::work::{Interrupt, Next, Work};
+
+impl Host {
+    /// An interrupt comes to a core.
+    pub(super) fn interrupt<W: Work>(
+        &mut self,
+        cpu: u32,
+        interrupt: Interrupt,
+        scene: &mut Scene<'_, W>,
+    ) {
+        self.counters.interrupts += 1;
+        let own = cpu;
+        let core = &mut self.cores[cpu as usize];
+        if interrupt.softirq {
+            core.soft.push_back(interrupt);
+            // ksoftirqd is at it, and takes this too.
+            if core.running == own && core.doing == Doing::Thread {
+                return;
+            }
+            core.deferred = false;
+        } else {
+            core.hard.push_back(interrupt);
+        }
+        match core.doing {
+            Doing::Idle(_) => self.kick(cpu, scene),
+            Doing::Thread => {
+                self.reckon(cpu, scene.now());
+                self.proceed(cpu, scene);
+            }
+            Doing::Soft if !interrupt.softirq => {
+                self.reckon(cpu, scene.now());
+                self.turn_to(cpu, Doing::Hard, scene);
+            }
+            Doing::Soft | Doing::Hard | Doing::Waking(_) => {}
+        }
+    }
+
+    /// Has a core do interrupts, if there are any that go before threads.
+    pub(super) fn begin_interrupts<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) -> bool {
+        let core = &mut self.cores[cpu as usize];
+        if !core.hard.is_empty() {
+            self.turn_to(cpu, Doing::Hard, scene);
+            return true;
+        }
+        let at_it = core.running == cpu && core.left > 0;
+        if core.soft.is_empty() || core.deferred || at_it {
+            return false;
+        }
+        if core.round == 0 {
+            core.soft_since = scene.now();
+            core.rounds = 0;
+            core.round = core.soft.len();
+        }
+        self.turn_to(cpu, Doing::Soft, scene);
+        true
+    }
+
+    /// A hard interrupt is over.
+    pub(super) fn end_hard<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
+        let core = &mut self.cores[cpu as usize];
+        core.deferred = false;
+        if let Some(done) = core.hard.pop_front() {
+            let now = scene.now();
+            scene
+                .work
+                .interrupted(CpuId(cpu), done.token, now, scene.out);
+        }
+        self.proceed(cpu, scene);
+    }
+
+    /// A softirq is over.
+    pub(super) fn end_soft<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
+        let now = scene.now();
+        let core = &mut self.cores[cpu as usize];
+        core.round = core.round.saturating_sub(1);
+        if let Some(done) = core.soft.pop_front() {
+            scene
+                .work
+                .interrupted(CpuId(cpu), done.token, now, scene.out);
+        }
+        let core = &mut self.cores[cpu as usize];
+        if core.round == 0 && !core.soft.is_empty() {
+            core.rounds += 1;
+            let long = now.0 - core.soft_since.0 >= self.costs.softirq_time;
+            if long || core.rounds >= self.costs.softirq_restart || core.resched {
+                core.deferred = true;
+                self.counters.ksoftirqd += 1;
+                if self.threads[cpu as usize].state == State::Asleep {
+                    self.wake(cpu, Some(cpu), now);
+                }
+            } else {
+                core.round = core.soft.len();
+            }
+        }
+        self.proceed(cpu, scene);
+    }
+
+    /// What ksoftirqd has to do.
+    pub(super) fn next_softirq(&self, cpu: u32) -> Next {
+        match self.cores[cpu as usize].soft.front() {
+            Some(first) => Next::Run(first.work),
+            None => Next::Sleep,
+        }
+    }
+
+    /// ksoftirqd has done so much.
+    pub(super) fn did_softirq<W: Work>(&mut self, cpu: u32, done: Nanos, scene: &mut Scene<'_, W>) {
+        let core = &mut self.cores[cpu as usize];
+        let Some(first) = core.soft.front_mut() else {
+            return;
+        };
+        first.work = first.work.saturating_sub(done);
+        if core.left == 0 && first.work == Nanos::ZERO {
+            let token = first.token;
+            core.soft.pop_front();
+            let now = scene.now();
+            scene.work.interrupted(CpuId(cpu), token, now, scene.out);
+        }
+    }
+
+    /// Interrupts that wait or are being worked on.
+    pub fn interrupts_pending(&self, cpu: CpuId) -> usize {
+        let core = &self.cores[cpu.0 as usize];
+        core.hard.len() + core.soft.len()
+    }
+
+    /// Whether a core has nothing to do for threads, as Linux's `idle_cpu` tells: it may be in an interrupt.
+    pub(super) fn without_threads(&self, cpu: u32) -> bool {
+        let core = &self.cores[cpu as usize];
+        core.running == NONE && core.fair == 0
+    }
+}

@@ -1,0 +1,307 @@
+//! A host: its cores, the threads on them, and the scheduler that brings both together.
+//!
+//! It knows threads, cgroups and interrupts, and nothing of guests. Who owns threads says what they have to do ([`crate::work`]); here is when, where and
+//! how fast they do it.
+//!
+//! | part | what it is | after |
+//! |---|---|---|
+//! | `core` | what a core does now, and where its time went | |
+//! | `run` | the life of a thread on a core: chosen, asked, switched, put to sleep, woken | kernel/sched/core.c |
+//! | `fair` | a run queue's arithmetic | EEVDF, kernel/sched/fair.c of 6.12 |
+//! | `group` | guests as groups: a queue for each guest and core, below the core's | cgroup v2 |
+//! | `place` | where one that wakes goes | `select_task_rq_fair` |
+//! | `balance` | who is moved to a core that has nothing to do, or less | `sched_balance_rq` |
+//! | `interrupts` | what goes before threads, and when ksoftirqd has it | kernel/softirq.c |
+//!
+//! On a core, hard interrupts go before softirqs, these before threads. A core that has nothing of all of them sleeps, and takes the longer to wake the deeper it does.
+//!
+//! Each core has one event at most that is to happen: the end of what it does, if nothing comes between. Whatever comes between reckons up what
+//! was done until then ([`Host::view`] shows it up to any moment), and has the end be later. Ticks are on while a core is busy.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "threads, cores and queues are numbered in 32 bits, and times of a run are far below 2^63 ns"
+)]
+
+mod balance;
+mod core;
+mod costs;
+mod fair;
+mod group;
+mod interrupts;
+mod map;
+mod place;
+mod run;
+mod thread;
+mod view;
+
+use ostler_model::{CpuId, CpuSet, Nanos, Topology};
+
+pub use self::core::{CoreTime, Doing};
+pub use self::costs::{HostCosts, IDLE_STATES};
+pub use self::thread::{GroupId, Spawn, State, ThreadTime};
+pub use self::view::View;
+
+use self::core::Core;
+use self::fair::{Average, Away, NONE, Queue as RunQueue, WEIGHT};
+use self::map::Map;
+use self::thread::{Group, Thread};
+use crate::event::{Queue, Ticket};
+use crate::work::{Effect, Effects, ThreadId, Work};
+
+/// What is to happen on a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A core has done what it does.
+    Done {
+        /// Which core.
+        cpu: u32,
+        /// Whether that still counts.
+        ticket: Ticket,
+    },
+    /// A core's tick.
+    Tick {
+        /// Which core.
+        cpu: u32,
+    },
+    /// [`Work::alarm`].
+    Alarm(u64),
+    /// The world's own.
+    World(u32),
+}
+
+/// What is around the host while it acts.
+pub struct Scene<'a, W> {
+    /// What is to happen.
+    pub queue: &'a mut Queue<Event>,
+    /// Who owns the threads.
+    pub work: &'a mut W,
+    /// What they want.
+    pub out: &'a mut Effects,
+}
+
+impl<W> Scene<'_, W> {
+    fn now(&self) -> Nanos {
+        self.queue.now()
+    }
+}
+
+/// What a host has counted since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Switches of threads, to idle and from it too.
+    pub switches: u64,
+    /// Threads that came to run on another core than before.
+    pub migrations: u64,
+    /// Interrupts that came.
+    pub interrupts: u64,
+    /// Times that softirqs were left to ksoftirqd.
+    pub ksoftirqd: u64,
+}
+
+/// A run queue's account, beside its arithmetic.
+#[derive(Clone, Copy, Debug)]
+struct Account {
+    /// Its cgroup; [`NONE`]: it is a core's own.
+    group: u32,
+    cpu: u32,
+    load: Average,
+    /// As much of its load is in its group's sum.
+    told: u32,
+    /// What its entity in the core's queue kept while it was out of it.
+    away: Away,
+}
+
+/// A host.
+#[derive(Clone, Debug)]
+pub struct Host {
+    costs: HostCosts,
+    map: Map,
+    cores: Vec<Core>,
+    threads: Vec<Thread>,
+    /// Where each may run: by itself and by its cgroup.
+    allowed: Vec<CpuSet>,
+    /// By itself alone.
+    affinity: Vec<CpuSet>,
+    groups: Vec<Group>,
+    /// Run queues: one for each core, then those of groups as they come to be used.
+    queues: Vec<RunQueue>,
+    accounts: Vec<Account>,
+    idle: CpuSet,
+    counters: Counters,
+    /// Cores on which threads wait, for the fair class.
+    overloaded: CpuSet,
+    /// Where one that has to go anywhere goes next.
+    rotor: u32,
+}
+
+impl Host {
+    /// A host at rest. Threads with numbers below that of its cores are its own.
+    pub fn new(topology: &Topology, costs: HostCosts) -> Host {
+        let map = Map::new(topology);
+        let len = map.len as u32;
+        let mut host = Host {
+            costs,
+            cores: vec![Core::new(); map.len],
+            threads: Vec::new(),
+            allowed: Vec::new(),
+            affinity: Vec::new(),
+            groups: Vec::new(),
+            queues: (0..len).map(|_| RunQueue::new()).collect(),
+            accounts: (0..len)
+                .map(|cpu| Account {
+                    group: NONE,
+                    cpu,
+                    load: Average::default(),
+                    told: 0,
+                    away: Away::default(),
+                })
+                .collect(),
+            idle: map.online,
+            map,
+            counters: Counters::default(),
+            overloaded: CpuSet::EMPTY,
+            rotor: 0,
+        };
+        for cpu in 0..len {
+            host.spawn(
+                Spawn {
+                    allowed: CpuSet::single(CpuId(cpu)),
+                    ..Spawn::default()
+                },
+                Nanos::ZERO,
+            );
+        }
+        host
+    }
+
+    /// A cgroup for a guest's threads.
+    pub fn add_group(&mut self) -> GroupId {
+        self.groups.push(Group {
+            weight: WEIGHT,
+            idle: false,
+            cpuset: self.map.online,
+            queues: vec![NONE; self.map.len],
+            load: 0,
+        });
+        GroupId(self.groups.len() as u32 - 1)
+    }
+
+    /// A new thread, asleep until it is notified.
+    pub fn spawn(&mut self, spawn: Spawn, now: Nanos) -> ThreadId {
+        let id = self.threads.len() as u32;
+        let cpu = spawn.allowed.intersection(&self.map.online).first();
+        self.threads.push(Thread {
+            state: State::Asleep,
+            since: now,
+            born: now,
+            time: ThreadTime::default(),
+            cpu: cpu.map_or(0, |cpu| cpu.0),
+            recent: NONE,
+            group: spawn.group.map(|group| group.0),
+            weight: spawn.weight.max(2),
+            idle: spawn.idle,
+            wants: false,
+            frozen: false,
+            away: Away::default(),
+            load: Average::default(),
+            ran_at: Nanos::ZERO,
+            moved: 0,
+            switches: 0,
+            migrations: 0,
+        });
+        self.affinity.push(spawn.allowed);
+        self.allowed.push(CpuSet::EMPTY);
+        self.narrow(id);
+        ThreadId(id)
+    }
+
+    /// The host's own threads' numbers are below this.
+    pub fn own_threads(&self) -> u32 {
+        self.map.len as u32
+    }
+
+    /// Where a thread may run: as Linux, by its cgroup alone where nothing of its own is left in that.
+    fn narrow(&mut self, id: u32) {
+        let at = id as usize;
+        let cpuset = self.threads[at].group.map_or(self.map.online, |group| {
+            self.groups[group as usize]
+                .cpuset
+                .intersection(&self.map.online)
+        });
+        let both = self.affinity[at].intersection(&cpuset);
+        self.allowed[at] = if both.is_empty() { cpuset } else { both };
+    }
+
+    /// An event of the host's has come.
+    pub fn happen<W: Work>(&mut self, event: Event, scene: &mut Scene<'_, W>) {
+        match event {
+            Event::Done { cpu, ticket } => {
+                if self.cores[cpu as usize].ticket == ticket {
+                    self.done(cpu, scene);
+                }
+            }
+            Event::Tick { cpu } => self.tick(cpu, scene),
+            Event::Alarm(_) | Event::World(_) => {}
+        }
+    }
+
+    /// Carries out what an owner of threads wants; alarms are the world's.
+    pub fn carry_out<W: Work>(&mut self, effect: Effect, scene: &mut Scene<'_, W>) {
+        match effect {
+            Effect::Notify { thread, from } => self.notify(thread.0, from, scene),
+            Effect::Interrupt { cpu, interrupt } => self.interrupt(cpu.0, interrupt, scene),
+            Effect::Exit(thread) => self.exit(thread.0, scene),
+            Effect::Io { .. } | Effect::Alarm { .. } => {}
+        }
+    }
+
+    /// The cores that a thread may run on by itself.
+    pub fn set_affinity<W: Work>(
+        &mut self,
+        thread: ThreadId,
+        cpus: CpuSet,
+        scene: &mut Scene<'_, W>,
+    ) {
+        self.affinity[thread.0 as usize] = cpus;
+        self.confine(thread.0, scene);
+    }
+
+    /// The cores that a cgroup's threads may run on.
+    pub fn set_cpuset<W: Work>(&mut self, group: GroupId, cpus: CpuSet, scene: &mut Scene<'_, W>) {
+        self.groups[group.0 as usize].cpuset = cpus;
+        for thread in 0..self.threads.len() as u32 {
+            if self.threads[thread as usize].group == Some(group.0) {
+                self.confine(thread, scene);
+            }
+        }
+    }
+
+    /// A cgroup's weight (100 is what all begin with), or that it is idle.
+    pub fn set_weight(&mut self, group: GroupId, weight: u32, idle: bool, now: Nanos) {
+        let known = &mut self.groups[group.0 as usize];
+        known.weight = (weight * WEIGHT / 100).max(2);
+        known.idle = idle;
+        for at in 0..self.map.len {
+            let queue = self.groups[group.0 as usize].queues[at];
+            if queue != NONE {
+                self.reckon(at as u32, now);
+                self.share(queue, now);
+            }
+        }
+    }
+
+    /// Freezes a cgroup's threads, or lets them go on.
+    pub fn set_frozen<W: Work>(&mut self, group: GroupId, frozen: bool, scene: &mut Scene<'_, W>) {
+        for thread in 0..self.threads.len() as u32 {
+            if self.threads[thread as usize].group == Some(group.0) {
+                self.freeze(thread, frozen, scene);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,553 @@
+//! A thread's life on cores: chosen, asked what it does, told what it did, switched, put to sleep and woken.
+
+use ostler_model::{CpuId, CpuSet, Nanos};
+
+use super::core::{Doing, progress, wall};
+use super::fair::NONE;
+use super::group::Why;
+use super::thread::State;
+use super::{Event, Host, Scene};
+use crate::work::{FULL_SPEED, Next, ThreadId, Work};
+
+impl Host {
+    /// How long work takes on a core now, parts of [`FULL_SPEED`].
+    fn factor(&self, cpu: u32) -> u32 {
+        let core = &self.cores[cpu as usize];
+        let slow = if core.doing == Doing::Thread {
+            core.slow
+        } else {
+            FULL_SPEED
+        };
+        let siblings = &self.map.siblings[cpu as usize];
+        if siblings
+            .iter()
+            .any(|other| self.cores[*other as usize].is_busy())
+        {
+            (u64::from(slow) * u64::from(self.costs.smt) / u64::from(FULL_SPEED)) as u32
+        } else {
+            slow
+        }
+    }
+
+    /// Puts what a core did until now into all accounts.
+    pub(super) fn reckon(&mut self, cpu: u32, now: Nanos) {
+        let factor = self.factor(cpu);
+        let core = &mut self.cores[cpu as usize];
+        let past = core.account(now);
+        if past == 0 {
+            return;
+        }
+        let running = core.running;
+        match core.doing {
+            Doing::Thread => {
+                let ahead = past.min(core.overhead);
+                core.overhead -= ahead;
+                let work = progress(past - ahead, factor);
+                if core.left == u64::MAX {
+                    core.done += work;
+                } else {
+                    let work = work.min(core.left);
+                    core.left -= work;
+                    core.done += work;
+                }
+                let thread = &mut self.threads[running as usize];
+                thread.time.ran += past;
+                thread.since = now;
+                thread.ran_at = now;
+                if self.charge(running, cpu, past) {
+                    self.cores[cpu as usize].resched = true;
+                }
+                return;
+            }
+            Doing::Hard => lessen(core.hard.front_mut(), progress(past, factor)),
+            Doing::Soft => lessen(core.soft.front_mut(), progress(past, factor)),
+            Doing::Idle(_) | Doing::Waking(_) => return,
+        }
+        if running != NONE {
+            let thread = &mut self.threads[running as usize];
+            thread.time.held += past;
+            thread.since = now;
+        }
+    }
+
+    /// Has a core do something else. Its accounts are up to now.
+    pub(super) fn turn_to<W: Work>(&mut self, cpu: u32, doing: Doing, scene: &mut Scene<'_, W>) {
+        let now = scene.now();
+        let was = self.cores[cpu as usize].is_busy();
+        let will = !matches!(doing, Doing::Idle(_));
+        if was == will {
+            self.cores[cpu as usize].doing = doing;
+        } else {
+            // Siblings go on at another speed.
+            for at in 0..self.map.siblings[cpu as usize].len() {
+                let other = self.map.siblings[cpu as usize][at];
+                self.reckon(other, now);
+            }
+            self.cores[cpu as usize].doing = doing;
+            if will {
+                self.idle.remove(CpuId(cpu));
+                self.tick_on(cpu, scene);
+            } else {
+                self.idle.insert(CpuId(cpu));
+            }
+            for at in 0..self.map.siblings[cpu as usize].len() {
+                let other = self.map.siblings[cpu as usize][at];
+                if self.cores[other as usize].is_busy()
+                    && !matches!(self.cores[other as usize].doing, Doing::Waking(_))
+                {
+                    self.arm(other, scene);
+                }
+            }
+        }
+        self.arm(cpu, scene);
+    }
+
+    /// Has the end of what a core does come when it is due.
+    pub(super) fn arm<W>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
+        let factor = self.factor(cpu);
+        let core = &mut self.cores[cpu as usize];
+        let ticket = core.ticket.renew();
+        let after = match core.doing {
+            Doing::Idle(_) => return,
+            Doing::Waking(state) => self.costs.idle_exit[usize::from(state)],
+            Doing::Hard => wall(core.hard.front().map_or(0, |first| first.work.0), factor),
+            Doing::Soft => wall(core.soft.front().map_or(0, |first| first.work.0), factor),
+            Doing::Thread if core.left == u64::MAX => return,
+            Doing::Thread => core.overhead.saturating_add(wall(core.left, factor)),
+        };
+        scene.queue.after(Nanos(after), Event::Done { cpu, ticket });
+    }
+
+    fn tick_on<W>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
+        let tick = self.costs.tick;
+        let core = &mut self.cores[cpu as usize];
+        if core.ticking {
+            return;
+        }
+        core.ticking = true;
+        let next = (scene.now().0 / tick + 1) * tick;
+        scene.queue.at(Nanos(next), Event::Tick { cpu });
+    }
+
+    /// A core has done what it does.
+    pub(super) fn done<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
+        let now = scene.now();
+        self.reckon(cpu, now);
+        match self.cores[cpu as usize].doing {
+            Doing::Idle(_) => {}
+            Doing::Waking(_) => self.proceed(cpu, scene),
+            Doing::Hard => self.end_hard(cpu, scene),
+            Doing::Soft => self.end_soft(cpu, scene),
+            Doing::Thread => {
+                let core = &mut self.cores[cpu as usize];
+                // What rounding has left.
+                core.done += core.left;
+                core.left = 0;
+                let thread = core.running;
+                self.tell(thread, cpu, scene);
+                if self.cores[cpu as usize].resched {
+                    self.schedule(cpu, scene);
+                } else if self.ask(thread, cpu, scene) {
+                    self.turn_to(cpu, Doing::Thread, scene);
+                } else {
+                    self.block(thread, cpu, scene);
+                    self.schedule(cpu, scene);
+                }
+            }
+        }
+    }
+
+    /// A core goes on with whatever comes first.
+    pub(super) fn proceed<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
+        if self.begin_interrupts(cpu, scene) {
+            return;
+        }
+        let core = &self.cores[cpu as usize];
+        let (running, resched, again) = (core.running, core.resched, core.ask);
+        if running == NONE || resched {
+            self.schedule(cpu, scene);
+        } else if !again {
+            self.turn_to(cpu, Doing::Thread, scene);
+        } else {
+            self.tell(running, cpu, scene);
+            if self.ask(running, cpu, scene) {
+                self.turn_to(cpu, Doing::Thread, scene);
+            } else {
+                self.block(running, cpu, scene);
+                self.schedule(cpu, scene);
+            }
+        }
+    }
+
+    /// Finds out who has a core, and has it run. Accounts are up to now, and no interrupt is there.
+    pub(super) fn schedule<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
+        let now = scene.now();
+        loop {
+            let prev = self.cores[cpu as usize].running;
+            self.cores[cpu as usize].resched = false;
+            let mut next = self.pick(cpu, now);
+            if next.is_none() && self.pull(cpu, now) {
+                next = self.pick(cpu, now);
+            }
+            let Some(next) = next else {
+                self.sleep(cpu, scene);
+                return;
+            };
+            if next != prev {
+                if prev != NONE {
+                    self.put(prev, cpu, scene);
+                }
+                self.take(next, cpu, now);
+            }
+            // One that keeps its core after its work was told is asked as one that comes.
+            let core = &self.cores[cpu as usize];
+            let goes_on = next == prev && core.left > 0 && !core.ask;
+            if goes_on || self.ask(next, cpu, scene) {
+                self.turn_to(cpu, Doing::Thread, scene);
+                return;
+            }
+            self.block(next, cpu, scene);
+        }
+    }
+
+    /// The thread that has a core gives it up, and waits.
+    fn put<W: Work>(&mut self, thread: u32, cpu: u32, scene: &mut Scene<'_, W>) {
+        self.tell(thread, cpu, scene);
+        self.lose(thread, cpu, scene);
+        let known = &mut self.threads[thread as usize];
+        known.state = State::Waits;
+        known.since = scene.now();
+    }
+
+    /// Nobody has a core; who had it is told.
+    fn lose<W: Work>(&mut self, thread: u32, cpu: u32, scene: &mut Scene<'_, W>) {
+        self.unset_curr(thread, cpu);
+        self.cores[cpu as usize].running = NONE;
+        if thread >= self.own_threads() {
+            let now = scene.now();
+            scene.work.left(ThreadId(thread), CpuId(cpu), now);
+        }
+    }
+
+    /// A thread that waits on a core has it.
+    fn take(&mut self, thread: u32, cpu: u32, now: Nanos) {
+        self.set_curr(thread, cpu);
+        let known = &mut self.threads[thread as usize];
+        known.account(now);
+        known.state = State::Runs;
+        known.switches += 1;
+        let moved = std::mem::take(&mut known.moved);
+        let core = &mut self.cores[cpu as usize];
+        core.running = thread;
+        // What is left of another's switch was in vain, and is over.
+        core.overhead = self.costs.switch + moved;
+        self.counters.switches += 1;
+    }
+
+    /// Asks a thread that has a core what it does; false: it sleeps.
+    fn ask<W: Work>(&mut self, thread: u32, cpu: u32, scene: &mut Scene<'_, W>) -> bool {
+        let now = scene.now();
+        let next = if thread < self.own_threads() {
+            self.next_softirq(cpu)
+        } else {
+            scene
+                .work
+                .next(ThreadId(thread), CpuId(cpu), now, scene.out)
+        };
+        let slow = if thread < self.own_threads() {
+            FULL_SPEED
+        } else {
+            scene.work.slowdown(ThreadId(thread), CpuId(cpu)).max(1)
+        };
+        let core = &mut self.cores[cpu as usize];
+        core.ask = false;
+        core.done = 0;
+        core.slow = slow;
+        core.left = match next {
+            Next::Run(work) => work.0.min(u64::MAX - 1),
+            Next::Spin => u64::MAX,
+            Next::Sleep => return false,
+        };
+        true
+    }
+
+    /// Tells a thread's owner what it has done.
+    pub(super) fn tell<W: Work>(&mut self, thread: u32, cpu: u32, scene: &mut Scene<'_, W>) {
+        let core = &mut self.cores[cpu as usize];
+        let done = Nanos(std::mem::take(&mut core.done));
+        if thread < self.own_threads() {
+            self.did_softirq(cpu, done, scene);
+            return;
+        }
+        let now = scene.now();
+        scene
+            .work
+            .ran(ThreadId(thread), CpuId(cpu), done, now, scene.out);
+    }
+
+    /// The thread that has a core goes to sleep.
+    pub(super) fn block<W: Work>(&mut self, thread: u32, cpu: u32, scene: &mut Scene<'_, W>) {
+        let now = scene.now();
+        self.lose(thread, cpu, scene);
+        self.dequeue(thread, Why::Sleeps, now);
+        let known = &mut self.threads[thread as usize];
+        known.state = State::Asleep;
+        known.wants = false;
+        known.since = now;
+    }
+
+    /// Nobody is there for a core.
+    fn sleep<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
+        let stays = self.costs.idle_stay;
+        let core = &mut self.cores[cpu as usize];
+        core.idle_since = scene.now();
+        let state = core.choose_idle(&stays);
+        self.counters.switches += 1;
+        self.turn_to(cpu, Doing::Idle(state), scene);
+    }
+
+    /// Has a core that sleeps wake up.
+    pub(super) fn kick<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
+        if let Doing::Idle(state) = self.cores[cpu as usize].doing {
+            self.reckon(cpu, scene.now());
+            self.cores[cpu as usize].note_sleep(scene.now());
+            self.turn_to(cpu, Doing::Waking(state), scene);
+        }
+    }
+
+    /// What a thread has to do has changed.
+    pub(super) fn notify<W: Work>(
+        &mut self,
+        thread: u32,
+        from: Option<CpuId>,
+        scene: &mut Scene<'_, W>,
+    ) {
+        let known = &mut self.threads[thread as usize];
+        match known.state {
+            State::Gone | State::Waits => {}
+            State::Asleep if known.frozen => known.wants = true,
+            State::Asleep => {
+                let cpu = self.wake(thread, from.map(|cpu| cpu.0), scene.now());
+                self.act(cpu, scene);
+            }
+            State::Runs => {
+                let cpu = known.cpu;
+                let now = scene.now();
+                self.reckon(cpu, now);
+                if self.cores[cpu as usize].doing != Doing::Thread {
+                    self.cores[cpu as usize].ask = true;
+                    return;
+                }
+                self.tell(thread, cpu, scene);
+                if self.cores[cpu as usize].resched {
+                    self.cores[cpu as usize].ask = true;
+                    self.schedule(cpu, scene);
+                } else if self.ask(thread, cpu, scene) {
+                    self.turn_to(cpu, Doing::Thread, scene);
+                } else {
+                    self.block(thread, cpu, scene);
+                    self.schedule(cpu, scene);
+                }
+            }
+        }
+    }
+
+    /// A thread that sleeps waits for a core from now on; which one.
+    pub(super) fn wake(&mut self, thread: u32, from: Option<u32>, now: Nanos) -> u32 {
+        let cpu = self.place(thread, from, now);
+        self.threads[thread as usize].wants = true;
+        self.come(thread, cpu, now);
+        // The core is interrupted for it, unless it did this itself.
+        if from != Some(cpu) {
+            self.threads[thread as usize].moved += self.costs.ipi;
+        }
+        let running = self.cores[cpu as usize].running;
+        if running != NONE {
+            self.reckon(cpu, now);
+            if self.preempts(thread, running, cpu) {
+                self.cores[cpu as usize].resched = true;
+            }
+        }
+        cpu
+    }
+
+    /// A thread comes to wait on a core, from sleep or from another.
+    pub(super) fn come(&mut self, thread: u32, cpu: u32, now: Nanos) {
+        let far = !self
+            .map
+            .shares_cache(self.threads[thread as usize].cpu, cpu);
+        let known = &mut self.threads[thread as usize];
+        known.account(now);
+        known.state = State::Waits;
+        if known.cpu != cpu {
+            known.recent = known.cpu;
+            known.cpu = cpu;
+            // One that has never run has nothing that it could leave.
+            if known.switches > 0 {
+                known.migrations += 1;
+                known.moved = if far {
+                    self.costs.migration_far
+                } else {
+                    self.costs.migration
+                };
+                self.counters.migrations += 1;
+            }
+        }
+        if self.cores[cpu as usize].running != NONE {
+            self.reckon(cpu, now);
+        }
+        self.enqueue(thread, cpu, now);
+    }
+
+    /// A core looks at what has changed for it.
+    pub(super) fn act<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
+        match self.cores[cpu as usize].doing {
+            Doing::Idle(_) => self.kick(cpu, scene),
+            Doing::Thread if self.cores[cpu as usize].resched => {
+                self.reckon(cpu, scene.now());
+                self.schedule(cpu, scene);
+            }
+            _ => {}
+        }
+    }
+
+    /// A thread that has a core leaves it; the core looks for another.
+    fn leave_core<W: Work>(&mut self, thread: u32, cpu: u32, scene: &mut Scene<'_, W>) {
+        let now = scene.now();
+        self.reckon(cpu, now);
+        self.put(thread, cpu, scene);
+        self.dequeue(thread, Why::Moves, now);
+    }
+
+    /// And the core goes on, unless an interrupt has it.
+    fn without<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
+        if self.cores[cpu as usize].doing == Doing::Thread {
+            self.schedule(cpu, scene);
+        }
+    }
+
+    /// Takes a thread off wherever it waits or runs; the core that has to look for another.
+    fn remove<W: Work>(&mut self, thread: u32, scene: &mut Scene<'_, W>) -> Option<u32> {
+        let cpu = self.threads[thread as usize].cpu;
+        match self.threads[thread as usize].state {
+            State::Runs => {
+                self.leave_core(thread, cpu, scene);
+                Some(cpu)
+            }
+            State::Waits => {
+                self.threads[thread as usize].account(scene.now());
+                self.dequeue(thread, Why::Moves, scene.now());
+                None
+            }
+            State::Asleep | State::Gone => {
+                // It may be waiting off what it is ahead.
+                self.dequeue(thread, Why::Even, scene.now());
+                None
+            }
+        }
+    }
+
+    pub(super) fn exit<W: Work>(&mut self, thread: u32, scene: &mut Scene<'_, W>) {
+        if self.threads[thread as usize].state == State::Gone {
+            return;
+        }
+        self.threads[thread as usize].account(scene.now());
+        let left = self.remove(thread, scene);
+        self.threads[thread as usize].state = State::Gone;
+        if let Some(cpu) = left {
+            self.without(cpu, scene);
+        }
+    }
+
+    pub(super) fn freeze<W: Work>(&mut self, thread: u32, frozen: bool, scene: &mut Scene<'_, W>) {
+        let known = &mut self.threads[thread as usize];
+        if known.frozen == frozen || known.state == State::Gone {
+            return;
+        }
+        known.frozen = frozen;
+        if frozen {
+            let would = known.state != State::Asleep;
+            let left = self.remove(thread, scene);
+            let known = &mut self.threads[thread as usize];
+            if would {
+                known.since = scene.now();
+            }
+            known.state = State::Asleep;
+            known.wants = would;
+            if let Some(cpu) = left {
+                self.without(cpu, scene);
+            }
+        } else if known.wants {
+            let cpu = self.wake(thread, None, scene.now());
+            self.act(cpu, scene);
+        }
+    }
+
+    /// Where a thread may run has changed.
+    pub(super) fn confine<W: Work>(&mut self, thread: u32, scene: &mut Scene<'_, W>) {
+        let before = self.allowed[thread as usize];
+        self.narrow(thread);
+        let (cpu, allowed) = (
+            self.threads[thread as usize].cpu,
+            self.allowed[thread as usize],
+        );
+        if before == allowed || allowed.contains(CpuId(cpu)) {
+            return;
+        }
+        if matches!(
+            self.threads[thread as usize].state,
+            State::Waits | State::Runs
+        ) {
+            let to = self.anywhere(&allowed);
+            self.go_to(thread, to, scene);
+        } else {
+            self.remove(thread, scene);
+        }
+    }
+
+    /// A thread that waits or runs goes to another core.
+    pub(super) fn go_to<W: Work>(&mut self, thread: u32, to: u32, scene: &mut Scene<'_, W>) {
+        let left = self.remove(thread, scene);
+        self.come(thread, to, scene.now());
+        let running = self.cores[to as usize].running;
+        if running != NONE && self.preempts(thread, running, to) {
+            self.cores[to as usize].resched = true;
+        }
+        if let Some(cpu) = left {
+            self.without(cpu, scene);
+        }
+        self.act(to, scene);
+    }
+
+    /// Any core of a set: an idle one if there is one, else each in turn, as `cpumask_any_and_distribute` does.
+    pub(super) fn anywhere(&mut self, allowed: &CpuSet) -> u32 {
+        let idle = self.idle.intersection(allowed);
+        let among = if idle.is_empty() { allowed } else { &idle };
+        let found = super::map::next_from(among, self.rotor).unwrap_or(0);
+        self.rotor = found + 1;
+        found
+    }
+
+    /// A core's tick.
+    pub(super) fn tick<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
+        let now = scene.now();
+        let core = &mut self.cores[cpu as usize];
+        core.ticking = false;
+        if !core.is_busy() {
+            return;
+        }
+        self.reckon(cpu, now);
+        self.tick_on(cpu, scene);
+        self.pass(cpu, now);
+        self.balance(cpu, scene);
+        if self.cores[cpu as usize].doing == Doing::Thread && self.cores[cpu as usize].resched {
+            self.schedule(cpu, scene);
+        }
+    }
+}
+
+fn lessen(first: Option<&mut crate::work::Interrupt>, by: u64) {
+    if let Some(first) = first {
+        first.work = first.work.saturating_sub(Nanos(by));
+    }
+}

@@ -1,0 +1,119 @@
+//! Threads, and the cgroups of guests.
+
+use ostler_model::{CpuSet, Nanos};
+
+use super::fair::{Average, Away, WEIGHT};
+
+/// A guest's cgroup, for [`super::Host`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId(pub u32);
+
+/// Where a thread is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It has nothing to do, or is frozen.
+    Asleep,
+    /// It waits for a core.
+    Waits,
+    /// It has one.
+    Runs,
+    /// It is no more.
+    Gone,
+}
+
+/// Where a thread's time went, ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadTime {
+    /// On a core.
+    pub ran: u64,
+    /// Waiting for one.
+    pub waited: u64,
+    /// It had a core, and interrupts took that.
+    pub held: u64,
+    /// Asleep, or frozen.
+    pub slept: u64,
+}
+
+impl ThreadTime {
+    /// All.
+    pub fn total(&self) -> u64 {
+        self.ran + self.waited + self.held + self.slept
+    }
+}
+
+/// What a new thread is to be like.
+#[derive(Clone, Copy, Debug)]
+pub struct Spawn {
+    /// Its cgroup; `None`: the host's own.
+    pub group: Option<GroupId>,
+    /// The cores that it may run on by itself.
+    pub allowed: CpuSet,
+    /// Its weight, 1024 for nice 0.
+    pub weight: u32,
+    /// `SCHED_IDLE`.
+    pub idle: bool,
+}
+
+impl Default for Spawn {
+    fn default() -> Spawn {
+        Spawn {
+            group: None,
+            allowed: CpuSet::range(0, ostler_model::MAX_CPUS),
+            weight: WEIGHT,
+            idle: false,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Thread {
+    pub state: State,
+    pub since: Nanos,
+    pub born: Nanos,
+    pub time: ThreadTime,
+    /// Where it is, or was last.
+    pub cpu: u32,
+    /// Where it was before that.
+    pub recent: u32,
+    pub group: Option<u32>,
+    pub weight: u32,
+    pub idle: bool,
+    /// It would run, were it not frozen.
+    pub wants: bool,
+    pub frozen: bool,
+    pub away: Away,
+    /// How much of late it would run.
+    pub load: Average,
+    /// When it last had a core.
+    pub ran_at: Nanos,
+    /// What its next run costs because it has moved, ns.
+    pub moved: u64,
+    pub switches: u64,
+    pub migrations: u64,
+}
+
+impl Thread {
+    /// Puts the time until now where it belongs; not for one that runs, whose core does that.
+    pub fn account(&mut self, now: Nanos) {
+        let past = now.0 - self.since.0;
+        self.since = now;
+        match self.state {
+            State::Asleep => self.time.slept += past,
+            State::Waits => self.time.waited += past,
+            State::Runs | State::Gone => {}
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    /// Its weight, 1024 as it begins.
+    pub weight: u32,
+    pub idle: bool,
+    /// The cores that its threads may run on.
+    pub cpuset: CpuSet,
+    /// Its queue on each core; [`super::fair::NONE`]: none yet.
+    pub queues: Vec<u32>,
+    /// The loads of its queues together.
+    pub load: u64,
+}

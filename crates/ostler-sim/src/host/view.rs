@@ -1,0 +1,138 @@
+//! A host as it is at a moment, for whoever observes it: nothing of it can be changed.
+
+use ostler_model::{CpuId, CpuSet, Nanos};
+
+use super::core::{CoreTime, Doing};
+use super::fair::NONE;
+use super::thread::{GroupId, State, ThreadTime};
+use super::{Counters, Host};
+use crate::work::ThreadId;
+
+/// A host at a moment.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    host: &'a Host,
+    now: Nanos,
+}
+
+impl Host {
+    /// The host as it is at a time, which isn't before its last event.
+    pub fn view(&self, now: Nanos) -> View<'_> {
+        View { host: self, now }
+    }
+}
+
+impl View<'_> {
+    /// The time that this is about.
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// Cores that there are.
+    pub fn online(&self) -> CpuSet {
+        self.host.map.online
+    }
+
+    /// Threads that there are or were: their numbers are below this.
+    pub fn threads(&self) -> u32 {
+        self.host.threads.len() as u32
+    }
+
+    /// Where a core's time went.
+    pub fn core_time(&self, cpu: CpuId) -> CoreTime {
+        let core = &self.host.cores[cpu.0 as usize];
+        let mut time = core.time;
+        time.add(core.doing, self.now.0 - core.since.0);
+        time
+    }
+
+    /// What a core does.
+    pub fn doing(&self, cpu: CpuId) -> Doing {
+        self.host.cores[cpu.0 as usize].doing
+    }
+
+    /// The thread that has a core.
+    pub fn running(&self, cpu: CpuId) -> Option<ThreadId> {
+        let running = self.host.cores[cpu.0 as usize].running;
+        (running != NONE).then_some(ThreadId(running))
+    }
+
+    /// Where a thread's time went.
+    pub fn thread_time(&self, thread: ThreadId) -> ThreadTime {
+        let known = &self.host.threads[thread.0 as usize];
+        let mut time = known.time;
+        let past = self.now.0.saturating_sub(known.since.0);
+        match known.state {
+            State::Asleep => time.slept += past,
+            State::Waits => time.waited += past,
+            State::Runs => match self.host.cores[known.cpu as usize].doing {
+                Doing::Thread => time.ran += past,
+                _ => time.held += past,
+            },
+            State::Gone => {}
+        }
+        time
+    }
+
+    /// How long a thread has been there, or was.
+    pub fn lifetime(&self, thread: ThreadId) -> Nanos {
+        let known = &self.host.threads[thread.0 as usize];
+        let end = if known.state == State::Gone {
+            known.since
+        } else {
+            self.now
+        };
+        end.saturating_sub(known.born)
+    }
+
+    /// Where a thread is.
+    pub fn state(&self, thread: ThreadId) -> State {
+        self.host.threads[thread.0 as usize].state
+    }
+
+    /// Since when, where it waits.
+    pub fn waits_since(&self, thread: ThreadId) -> Option<Nanos> {
+        let known = &self.host.threads[thread.0 as usize];
+        (known.state == State::Waits).then_some(known.since)
+    }
+
+    /// The core that a thread is on, or was last.
+    pub fn cpu(&self, thread: ThreadId) -> CpuId {
+        CpuId(self.host.threads[thread.0 as usize].cpu)
+    }
+
+    /// Where a thread may run, by itself and its cgroup.
+    pub fn allowed(&self, thread: ThreadId) -> CpuSet {
+        self.host.allowed[thread.0 as usize]
+    }
+
+    /// A thread's cgroup.
+    pub fn group(&self, thread: ThreadId) -> Option<GroupId> {
+        self.host.threads[thread.0 as usize].group.map(GroupId)
+    }
+
+    /// How often a thread came to a core, and to another than before.
+    pub fn moves(&self, thread: ThreadId) -> (u64, u64) {
+        let known = &self.host.threads[thread.0 as usize];
+        (known.switches, known.migrations)
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> Counters {
+        self.host.counters
+    }
+
+    /// What all cores took, in mW times ns (pJ): each in each state for as long as it was in it.
+    pub fn energy_pj(&self) -> u128 {
+        let costs = &self.host.costs;
+        let of = |cpu: CpuId| {
+            let time = self.core_time(cpu);
+            let idle = time.idle.iter().zip(costs.idle_power);
+            let idle: u128 = idle
+                .map(|(time, power)| u128::from(*time) * u128::from(power))
+                .sum();
+            idle + u128::from(time.busy()) * u128::from(costs.busy_power)
+        };
+        self.host.map.online.iter().map(of).sum()
+    }
+}
