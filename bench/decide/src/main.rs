@@ -42,17 +42,12 @@ fn facts() -> Facts {
                 node: Some(NodeId(node)),
             })
             .collect(),
-        capabilities: Vec::new(),
+        ..Facts::default()
     }
 }
 
 fn intent(policy: PartitionPolicy) -> Intent {
-    let rule = |name: &str, class, slo| GuestRule {
-        matches: GuestMatch::Name(name.into()),
-        class,
-        slo,
-        boost: true,
-    };
+    let rule = |name: &str, class, slo| GuestRule::new(GuestMatch::Name(name.into()), class, slo);
     let mut intent = Intent {
         guests: vec![
             rule(

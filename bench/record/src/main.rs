@@ -108,15 +108,13 @@ fn periods(count: u64) -> Vec<Period> {
                     })
                     .collect(),
                 guests: (0..GUESTS).map(|at| guest(at, &mut noise)).collect(),
-                nics: Vec::new(),
                 counters: HostCounters {
                     ctx_switches: Some(noise.below(100_000)),
                     migrations: Some(noise.below(1_000)),
                     irqs: Some(noise.below(100_000)),
                     kvm_exits: Some(noise.below(1_000_000)),
                 },
-                pmu: Vec::new(),
-                guest_pmu: Vec::new(),
+                ..Snapshot::default()
             };
             let vcpu = u32::try_from(seq / 10 % 32).unwrap_or(0) + 1;
             let reasons: Vec<Reason> = (0..6)

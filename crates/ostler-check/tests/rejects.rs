@@ -201,7 +201,7 @@ fn good() -> Case {
             xps: vec![set("0-5"), set("6-11")],
             rps: vec![CpuSet::EMPTY, CpuSet::EMPTY],
         }],
-        boost: None,
+        ..Plan::default()
     };
     let previous = Plan {
         generation: 7,

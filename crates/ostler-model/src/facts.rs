@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CpuId, CpuSet, NodeId};
+use crate::{CpuId, CpuSet, MemoryFacts, NodeId};
 
 /// What a host is and what its kernel can do. Sensed at the start and again when hardware comes or goes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -11,6 +11,9 @@ pub struct Facts {
     pub kernel: String,
     /// The host's cores.
     pub topology: Topology,
+    /// Its memory.
+    #[serde(default, skip_serializing_if = "MemoryFacts::is_empty")]
+    pub memory: MemoryFacts,
     /// Its physical NICs, by name.
     pub nics: Vec<NicFacts>,
     /// What the steward found it can and cannot do here, each with the reason when it cannot.

@@ -25,6 +25,48 @@ pub struct HintsSettings {
     pub key: [u8; 32],
 }
 
+/// What the operator wants of hints; the host's secret is drawn when they are first given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HintsIntent {
+    /// As in [`HintsSettings::interval`].
+    pub interval: Nanos,
+    /// As in [`HintsSettings::grants_max`].
+    pub grants_max: u32,
+    /// As in [`HintsSettings::pins_per_core_max`].
+    pub pins_per_core_max: u32,
+}
+
+impl Default for HintsIntent {
+    fn default() -> HintsIntent {
+        HintsIntent {
+            interval: Nanos::from_millis(100),
+            grants_max: 4,
+            pins_per_core_max: 2,
+        }
+    }
+}
+
+/// How many vCPUs wait or run on a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunnableView {
+    /// Which.
+    pub cpu: CpuId,
+    /// How many.
+    pub vcpus: u32,
+}
+
+/// Where a guest's vCPUs are, and what it asks for them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestWishes {
+    /// Which guest.
+    pub guest: GuestId,
+    /// In order of [`GuestView::vcpus`](crate::GuestView::vcpus).
+    pub vcpus: Vec<HintsVcpu>,
+    /// How old this is.
+    #[serde(default)]
+    pub age: Nanos,
+}
+
 /// What is seen when hints are published.
 #[derive(Clone, Copy, Debug)]
 pub struct HintsScene<'a> {
@@ -50,7 +92,7 @@ pub struct HintsGuest<'a> {
 }
 
 /// A vCPU, as hints see it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HintsVcpu {
     /// The core that it runs or waits on; `None` when nobody knows.
     pub cpu: Option<CpuId>,

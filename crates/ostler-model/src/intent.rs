@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Class, CpuSet, GuestView, Nanos, Pattern, Thresholds};
+use crate::{
+    Bytes, Class, CpuSet, FilesWish, GuestView, HintsIntent, Nanos, Pattern, PlacementSettings,
+    SizingSettings, Thresholds, TierSettings,
+};
 
 /// What the operator wants of the steward.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -16,6 +19,18 @@ pub struct Intent {
     /// The boost layer; `None` leaves vCPUs to the kernel's own scheduler.
     #[serde(default)]
     pub boost: Option<BoostSettings>,
+    /// The placement layer; `None` leaves threads on packets' ways where the partition layer has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<PlacementSettings>,
+    /// The tier layer; `None` leaves guests' memory where it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<TierSettings>,
+    /// The sizing layer; `None` leaves guests' files the memory that they have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sizing: Option<SizingSettings>,
+    /// The hints layer; `None` shows nobody anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hints: Option<HintsIntent>,
     /// Guests' classes and objectives; the first rule that matches wins.
     pub guests: Vec<GuestRule>,
     /// The class of a guest that no rule matches.
@@ -137,6 +152,49 @@ pub struct GuestRule {
     /// Whether the boost layer schedules their vCPUs, where there is one.
     #[serde(default = "yes")]
     pub boost: bool,
+    /// What else it says of them.
+    #[serde(default, skip_serializing_if = "GuestTerms::say_nothing")]
+    pub terms: GuestTerms,
+}
+
+/// What a rule says of its guests, for layers that are on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestTerms {
+    /// Whose they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// Local memory that each of them has, whatever others need, if it has so much memory.
+    #[serde(default)]
+    pub local_min: Bytes,
+    /// Their queues are placed before others, and their memory is local before others of their kind.
+    #[serde(default)]
+    pub priority: bool,
+    /// Each of them may know of its host what hints tell.
+    #[serde(default)]
+    pub hints: bool,
+    /// The host has in-memory files for each of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<FilesWish>,
+}
+
+impl GuestTerms {
+    /// Whether it is as if nothing had been written.
+    pub fn say_nothing(&self) -> bool {
+        *self == GuestTerms::default()
+    }
+}
+
+impl GuestRule {
+    /// A rule that gives guests a class and says nothing else.
+    pub fn new(matches: GuestMatch, class: Class, slo: Option<Nanos>) -> GuestRule {
+        GuestRule {
+            matches,
+            class,
+            slo,
+            boost: true,
+            terms: GuestTerms::default(),
+        }
+    }
 }
 
 const fn yes() -> bool {
@@ -256,6 +314,10 @@ impl Default for Intent {
             cores: CoreIntent::default(),
             partition: PartitionIntent::default(),
             boost: None,
+            placement: None,
+            tier: None,
+            sizing: None,
+            hints: None,
             guests: Vec::new(),
             default_class: Class::Unmanaged,
             nics: Vec::new(),
@@ -355,6 +417,11 @@ impl Intent {
         let rule = self.rule(guest);
         rule.map_or(self.default_class, |rule| rule.class) != Class::Unmanaged
             && rule.is_none_or(|rule| rule.boost)
+    }
+
+    /// What else its rule says of a guest, if one matches.
+    pub fn terms(&self, guest: &GuestView) -> Option<&GuestTerms> {
+        self.rule(guest).map(|rule| &rule.terms)
     }
 
     #[inline]

@@ -10,11 +10,14 @@
 pub mod config;
 mod cpuset;
 mod facts;
+mod files;
 mod guest;
 mod hints;
 mod intent;
+mod memory;
 mod outcome;
 mod pattern;
+mod placement;
 mod plan;
 mod reason;
 mod snapshot;
@@ -25,21 +28,32 @@ mod units;
 
 pub use cpuset::{CpuSet, CpuSetIter, MAX_CPUS, ParseCpuSetError};
 pub use facts::{Capability, Cpu, Facts, NicFacts, Topology};
+pub use files::{
+    FilesPlan, FilesView, FilesWish, GuestFiles, ServiceTime, SizingParts, SizingSettings,
+};
 pub use guest::{Class, GuestId};
 pub use hints::{
-    GuestHints, HINT_GROUPS_MAX, HINT_VCPUS_MAX, HintsGuest, HintsPlan, HintsScene, HintsSettings,
-    HintsVcpu, LoadDegree, LoadThreshold, PinDecision, PinRefusal, PinVerdict, VcpuHint,
-    VirtualGroup,
+    GuestHints, GuestWishes, HINT_GROUPS_MAX, HINT_VCPUS_MAX, HintsGuest, HintsIntent, HintsPlan,
+    HintsScene, HintsSettings, HintsVcpu, LoadDegree, LoadThreshold, PinDecision, PinRefusal,
+    PinVerdict, RunnableView, VcpuHint, VirtualGroup,
 };
 pub use intent::{
     ActIntent, ActMode, BoostSettings, Conflict, CoreIntent, Degradation, ExitPolicy, Exploration,
-    ForeignPolicy, GuestMatch, GuestRule, Intent, PartitionIntent, PartitionPolicy, QueueCount,
-    SharedCores,
+    ForeignPolicy, GuestMatch, GuestRule, GuestTerms, Intent, PartitionIntent, PartitionPolicy,
+    QueueCount, SharedCores,
+};
+pub use memory::{
+    GuestMemory, GuestTier, MemoryClass, MemoryFacts, MemoryMove, MemoryNode, MemoryRange,
+    NodeBytes, NodeView, RangeView, TenantFloor, TierPlan, TierSettings,
 };
 pub use outcome::{
     BoostOutcome, Failure, ForeignChange, ForeignHandling, GuestBoost, Outcome, delay_bound,
 };
 pub use pattern::Pattern;
+pub use placement::{
+    FlowView, Hop, PlacementPlan, PlacementPolicy, PlacementSettings, QueueCore, SocketView,
+    StageSettings, ThreadCore,
+};
 pub use plan::{BoostPlan, CpuWeight, Group, Groups, GuestPlan, IrqPlan, NicPlan, Plan, RunState};
 pub use reason::{Alternative, ByThreads, Layer, Reason, Unmeasured};
 pub use snapshot::{
@@ -47,5 +61,8 @@ pub use snapshot::{
     GuestView, HostCounters, IrqView, LatencyView, NicView, Snapshot, TapView, ThreadUsage,
     VcpuView, VhostView,
 };
-pub use state::{Average, PartitionState, Peak, Sample, State, Thresholds};
+pub use state::{
+    Average, FilesControl, FilesSample, HintsState, PartitionState, Peak, PinGrant, PlacementState,
+    Sample, SizingState, State, Thresholds, TierState,
+};
 pub use units::{Bytes, CpuId, IrqId, Nanos, NodeId, Pid, Tid};

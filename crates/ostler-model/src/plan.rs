@@ -1,10 +1,14 @@
 //! What was decided: an immutable value with a generation and a parent. Acting on it makes no choices.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BoostSettings, Class, CpuId, CpuSet, GuestId, IrqId, Nanos};
+use crate::{
+    BoostSettings, Class, CpuId, CpuSet, FilesPlan, GuestId, HintsPlan, IrqId, Nanos,
+    PlacementPlan, TierPlan,
+};
 
 /// A decision for the whole host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +28,18 @@ pub struct Plan {
     /// How vCPUs are scheduled; `None`: by the kernel's own scheduler.
     #[serde(default)]
     pub boost: Option<BoostPlan>,
+    /// Where the threads on packets' ways run; `None`: the partition layer has them where they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Arc<PlacementPlan>>,
+    /// How much local and far memory guests have; `None`: whatever they are found with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<Arc<TierPlan>>,
+    /// How much memory guests' files in the host have; `None`: whatever they are found with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<Arc<FilesPlan>>,
+    /// What guests are shown of the host; `None`: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hints: Option<Arc<HintsPlan>>,
 }
 
 /// Whose vCPUs are scheduled by who does IO, and how.
@@ -213,5 +229,9 @@ impl Plan {
             && self.guests == other.guests
             && self.nics == other.nics
             && self.boost == other.boost
+            && self.placement == other.placement
+            && self.tier == other.tier
+            && self.files == other.files
+            && self.hints == other.hints
     }
 }

@@ -15,6 +15,14 @@ pub enum Layer {
     Partition,
     /// Which vCPU now.
     Boost,
+    /// Which core for each thread on a packet's way.
+    Placement,
+    /// How much local and far memory for whom.
+    Tier,
+    /// How much memory for guests' files.
+    Sizing,
+    /// What guests may know, and what they ask.
+    Hints,
 }
 
 /// Something that was considered and turned down.

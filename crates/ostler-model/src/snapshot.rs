@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CpuId, CpuSet, GuestId, IrqId, Nanos, Pid, Tid};
+use crate::{
+    CpuId, CpuSet, FilesView, FlowView, GuestId, GuestMemory, GuestWishes, IrqId, Nanos, NodeView,
+    Pid, RunnableView, SocketView, Tid,
+};
 
 /// Everything sensed in one period. Counters are differences over [`Snapshot::interval`], never totals since boot.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -27,6 +30,27 @@ pub struct Snapshot {
     /// The same per guest, in order of [`GuestId`]: what CPUs did as its vCPUs. Empty where the machine can't tell.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub guest_pmu: Vec<GuestPmu>,
+    /// Free memory, per node in order; a node that isn't here is unknown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodeView>,
+    /// Guests' memory, in order of [`GuestId`]; of one that isn't here, nothing is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memory: Vec<GuestMemory>,
+    /// Sockets' counters, in order of node; empty where they aren't read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sockets: Vec<SocketView>,
+    /// Packets by queue and guest, in order of NIC and queue; empty where nobody counts them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flows: Vec<FlowView>,
+    /// Runnable vCPUs per CPU, ascending; a CPU that isn't here is unknown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runnable: Vec<RunnableView>,
+    /// Where vCPUs are and what guests ask for them, in order of [`GuestId`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub wishes: Vec<GuestWishes>,
+    /// Guests' file services in the host, in order of [`GuestId`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<FilesView>,
 }
 
 /// Where a CPU's time went in the interval.

@@ -1,8 +1,10 @@
 //! What the policies carry from one decision to the next.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
-use crate::{Groups, Nanos};
+use crate::{Bytes, FilesPlan, Groups, GuestId, HintsPlan, Nanos, PlacementPlan, TierPlan};
 
 /// All that `decide()` remembers. Part of the record: a decision can be made again from it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -11,6 +13,129 @@ pub struct State {
     pub generation: u64,
     /// The partition layer's memory.
     pub partition: PartitionState,
+    /// The placement layer's memory.
+    #[serde(default, skip_serializing_if = "PlacementState::is_empty")]
+    pub placement: PlacementState,
+    /// The tier layer's memory.
+    #[serde(default, skip_serializing_if = "TierState::is_empty")]
+    pub tier: TierState,
+    /// The sizing layer's memory.
+    #[serde(default, skip_serializing_if = "SizingState::is_empty")]
+    pub sizing: SizingState,
+    /// The hints layer's memory.
+    #[serde(default, skip_serializing_if = "HintsState::is_empty")]
+    pub hints: HintsState,
+}
+
+/// The placement layer's memory.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PlacementState {
+    /// When it decided last; `None` before that.
+    pub decided: Option<Nanos>,
+    /// What.
+    pub plan: Option<Arc<PlacementPlan>>,
+}
+
+/// The tier layer's memory.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TierState {
+    /// When it decided last; `None` before that.
+    pub decided: Option<Nanos>,
+    /// What.
+    pub plan: Option<Arc<TierPlan>>,
+}
+
+/// The sizing layer's memory.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SizingState {
+    /// What it decided last.
+    pub plan: Option<Arc<FilesPlan>>,
+    /// Each guest's control loop, in order of [`GuestId`].
+    pub guests: Vec<FilesControl>,
+}
+
+/// The control loop of a guest's files (Hylics, section 5.1); the policy's module tells what the figures mean.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FilesControl {
+    /// Which guest.
+    pub guest: GuestId,
+    /// What it wishes for.
+    pub wish: Bytes,
+    /// What it was given.
+    pub granted: Bytes,
+    /// Its control interval.
+    pub interval: Nanos,
+    /// When that is over.
+    pub next: Nanos,
+    /// What was seen last, and how much it had by then.
+    pub last: Option<FilesSample>,
+    /// How long tasks take, by what was measured.
+    pub times: f64,
+    /// The error and the change of the last interval.
+    pub pair: Option<(f64, f64)>,
+    /// theta.
+    pub theta: [f64; 2],
+    /// F: its diagonal, and what is beside that.
+    pub gain: [f64; 3],
+}
+
+/// What was seen of a guest's tasks at the end of a control interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FilesSample {
+    /// Mean response time, s.
+    pub response_s: f64,
+    /// Arrivals a second.
+    pub arrivals_per_s: f64,
+    /// What its files had.
+    pub bytes: Bytes,
+}
+
+/// The hints layer's memory.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HintsState {
+    /// The host's secret, from which guests' numberings are made; `None` before the first hints.
+    pub key: Option<[u8; 32]>,
+    /// What was published last.
+    pub plan: Option<Arc<HintsPlan>>,
+    /// When guests were last granted a pin, in order of [`GuestId`].
+    pub granted: Vec<PinGrant>,
+}
+
+/// When a guest was last granted a pin.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PinGrant {
+    /// Which guest.
+    pub guest: GuestId,
+    /// When.
+    pub at: Nanos,
+}
+
+impl PlacementState {
+    /// Whether it has decided nothing yet.
+    pub fn is_empty(&self) -> bool {
+        self.decided.is_none()
+    }
+}
+
+impl TierState {
+    /// Whether it has decided nothing yet.
+    pub fn is_empty(&self) -> bool {
+        self.decided.is_none()
+    }
+}
+
+impl SizingState {
+    /// Whether it has decided nothing yet.
+    pub fn is_empty(&self) -> bool {
+        self.plan.is_none() && self.guests.is_empty()
+    }
+}
+
+impl HintsState {
+    /// Whether it has decided nothing yet.
+    pub fn is_empty(&self) -> bool {
+        self.key.is_none()
+    }
 }
 
 /// The partition layer's memory.

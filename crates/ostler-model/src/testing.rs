@@ -79,7 +79,7 @@ pub fn facts() -> impl Strategy<Value = Facts> {
         kernel: "6.12.0".into(),
         topology,
         nics,
-        capabilities: Vec::new(),
+        ..Facts::default()
     })
 }
 
@@ -228,18 +228,12 @@ pub fn intent(facts: &Facts) -> impl Strategy<Value = Intent> + use<> {
 /// `lc*` is latency-critical with an objective of 1 ms, `be*` best-effort.
 pub fn rules() -> Vec<GuestRule> {
     vec![
-        GuestRule {
-            matches: GuestMatch::Name("lc*".into()),
-            class: Class::LatencyCritical,
-            slo: Some(Nanos::from_millis(1)),
-            boost: true,
-        },
-        GuestRule {
-            matches: GuestMatch::Name("be*".into()),
-            class: Class::BestEffort,
-            slo: None,
-            boost: true,
-        },
+        GuestRule::new(
+            GuestMatch::Name("lc*".into()),
+            Class::LatencyCritical,
+            Some(Nanos::from_millis(1)),
+        ),
+        GuestRule::new(GuestMatch::Name("be*".into()), Class::BestEffort, None),
     ]
 }
 

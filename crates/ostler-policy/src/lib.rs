@@ -109,11 +109,13 @@ pub fn decide(
             guests: partition.guests,
             nics: partition.nics,
             boost,
+            ..Plan::default()
         },
         reasons,
         state: State {
             generation,
             partition: partition.memory,
+            ..State::default()
         },
     }
 }

@@ -123,13 +123,11 @@ fn snapshot(seq: u64, guests: u32, noise: &mut Noise) -> Snapshot {
             })
             .collect(),
         guests: (0..guests).map(|index| guest(index, noise)).collect(),
-        nics: Vec::new(),
         counters: HostCounters {
             ctx_switches: Some(noise.next(100_000)),
             ..HostCounters::default()
         },
-        pmu: Vec::new(),
-        guest_pmu: Vec::new(),
+        ..Snapshot::default()
     }
 }
 

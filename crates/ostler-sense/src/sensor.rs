@@ -135,6 +135,7 @@ impl Sensor {
             topology,
             nics,
             capabilities,
+            ..Facts::default()
         };
         Ok(Sensor {
             guests: Guests::new(roots.proc.clone(), roots.cgroup.clone())?,
@@ -208,6 +209,7 @@ impl Sensor {
             counters,
             pmu,
             guest_pmu,
+            ..Snapshot::default()
         }
     }
 

@@ -8,11 +8,13 @@
 
 mod daemon;
 mod error;
+mod layers;
 mod read;
 mod render;
 mod rules;
 mod schema;
 mod section;
+mod terms;
 #[cfg(test)]
 mod tests;
 

@@ -7,9 +7,11 @@ use toml::Value;
 use super::Config;
 use super::read::{write_duration, write_size};
 use super::schema::{BOOSTS, CONFLICTS, DEGRADATIONS};
+use super::{layers, terms};
 use crate::{
-    ActMode, BoostSettings, Class, ExitPolicy, ForeignPolicy, GuestMatch, GuestRule,
-    PartitionIntent, PartitionPolicy, QueueCount, SharedCores,
+    ActMode, BoostSettings, Class, ExitPolicy, ForeignPolicy, GuestMatch, GuestRule, GuestTerms,
+    HintsIntent, PartitionIntent, PartitionPolicy, PlacementSettings, QueueCount, SharedCores,
+    SizingSettings, TierSettings,
 };
 
 /// Writes a configuration as TOML, every key spelt out. What it writes reads as the same configuration.
@@ -52,6 +54,10 @@ pub fn render(config: &Config) -> String {
 
     partition(&mut out, &intent.partition);
     boost(&mut out, intent.boost);
+    placement(&mut out, intent.placement.as_ref());
+    tier(&mut out, intent.tier.as_ref());
+    sizing(&mut out, intent.sizing.as_ref());
+    hints(&mut out, intent.hints);
     for rule in &intent.guests {
         guest(&mut out, rule);
     }
@@ -165,6 +171,81 @@ fn boost(out: &mut Lines, settings: Option<BoostSettings>) {
     out.bare("workers", settings.workers);
 }
 
+fn placement(out: &mut Lines, settings: Option<&PlacementSettings>) {
+    out.section("[placement]");
+    let policy = settings.map(|settings| settings.policy);
+    out.text("policy", name(layers::PLACEMENTS, policy));
+    let Some(settings) = settings else { return };
+    out.text("interval", &write_duration(settings.interval));
+    out.number("margin", settings.margin);
+    out.bare("vcpus", settings.vcpus);
+    if let Some(most) = settings.cores_max {
+        out.bare("cores_max", most);
+    }
+    for (header, stage) in [
+        ("[placement.softirq]", settings.softirq),
+        ("[placement.vhost]", settings.vhost),
+        ("[placement.vcpu]", settings.vcpu),
+    ] {
+        out.section(header);
+        out.text("packet", &write_duration(stage.packet));
+        for (key, weight) in [
+            ("cache", stage.cache),
+            ("memory", stage.memory),
+            ("interconnect", stage.interconnect),
+            ("remote", stage.remote),
+            ("crossing", stage.crossing),
+            ("load", stage.load),
+        ] {
+            out.number(key, weight);
+        }
+    }
+}
+
+fn tier(out: &mut Lines, settings: Option<&TierSettings>) {
+    out.section("[tier]");
+    out.bare("enabled", settings.is_some());
+    let Some(settings) = settings else { return };
+    out.text("interval", &write_duration(settings.interval));
+    out.number("misses_per_s", settings.misses_per_s);
+    out.number("hot_share", settings.hot_share);
+    out.number("io_per_s", settings.io_per_s);
+    out.text("hold", &write_duration(settings.hold));
+    out.text("bytes_per_s", &write_size(settings.bytes_per_s));
+    out.text("reserve", &write_size(settings.reserve));
+    let floors = settings.tenants.iter().map(|floor| {
+        format!(
+            "{} = {}",
+            quoted(&floor.tenant),
+            quoted(&write_size(floor.local_min))
+        )
+    });
+    let floors = floors.collect::<Vec<_>>().join(", ");
+    out.bare("tenants", format_args!("{{ {floors} }}"));
+}
+
+fn sizing(out: &mut Lines, settings: Option<&SizingSettings>) {
+    out.section("[sizing]");
+    out.bare("enabled", settings.is_some());
+    let Some(settings) = settings else { return };
+    out.text("budget", &write_size(settings.budget));
+    out.text("parts", name(layers::PARTS, settings.parts));
+    out.text("response_step", &write_duration(settings.response_step));
+    out.text("size_step", &write_size(settings.size_step));
+    out.text("interval_min", &write_duration(settings.interval_min));
+    out.text("interval_max", &write_duration(settings.interval_max));
+    out.number("memory", settings.memory);
+}
+
+fn hints(out: &mut Lines, settings: Option<HintsIntent>) {
+    out.section("[hints]");
+    out.bare("enabled", settings.is_some());
+    let Some(settings) = settings else { return };
+    out.text("interval", &write_duration(settings.interval));
+    out.bare("grants_max", settings.grants_max);
+    out.bare("pins_per_core_max", settings.pins_per_core_max);
+}
+
 /// The word for a choice.
 fn name<T: Copy + PartialEq>(choices: &[(&'static str, T)], value: T) -> &'static str {
     let named = choices.iter().find(|(_, choice)| *choice == value);
@@ -189,6 +270,38 @@ fn guest(out: &mut Lines, rule: &GuestRule) {
     if !rule.boost {
         out.bare("boost", false);
     }
+    guest_terms(out, &rule.terms);
+}
+
+fn guest_terms(out: &mut Lines, said: &GuestTerms) {
+    if let Some(tenant) = &said.tenant {
+        out.text("tenant", tenant);
+    }
+    if said.local_min.0 > 0 {
+        out.text("local_min", &write_size(said.local_min));
+    }
+    for (key, said) in [("priority", said.priority), ("hints", said.hints)] {
+        if said {
+            out.bare(key, true);
+        }
+    }
+    let Some(files) = &said.files else { return };
+    let service = files.service.iter().map(|service| {
+        let (bytes, time) = (write_size(service.bytes), write_duration(service.time));
+        format!("[{}, {}]", quoted(&bytes), quoted(&time))
+    });
+    let service = service.collect::<Vec<_>>().join(", ");
+    let most = terms::most(files).map_or_else(String::new, |most| {
+        format!("most = {}, ", quoted(&write_size(most)))
+    });
+    out.bare(
+        "files",
+        format_args!(
+            "{{ response = {}, least = {}, {most}service = [{service}] }}",
+            quoted(&write_duration(files.response)),
+            quoted(&write_size(files.least)),
+        ),
+    );
 }
 
 fn class(class: Class) -> &'static str {

@@ -8,6 +8,7 @@ use super::error::{Errors, Problem};
 use super::read as value;
 use super::schema::CLASSES;
 use super::section::{Located, Section};
+use super::terms;
 use crate::{Class, GuestMatch, GuestRule, Nanos};
 
 /// The longest objective that is taken seriously.
@@ -50,15 +51,10 @@ pub(super) fn read(root: &mut Section<'_, '_>, errors: &mut Errors<'_>) -> Vec<G
         let matched = read_match(&mut section, errors);
         let rule = read_class(&mut section, errors);
         let boost = section.get(errors, "boost", value::boolean);
-        if let (Some(boost), Some((Class::Unmanaged, _))) = (&boost, &rule) {
-            errors.at(
-                boost.span.clone(),
-                Problem::new(
-                    "nothing of an unmanaged guest is touched, so `boost` says nothing",
-                    "take `boost` out, or give the guest another class",
-                ),
-            );
+        if let (Some(_), Some((Class::Unmanaged, _))) = (&boost, &rule) {
+            says_nothing(&mut section, errors, "boost");
         }
+        let terms = terms::read(&mut section, errors, rule.map(|(class, _)| class));
         section.finish(errors);
         let Some(matched) = matched else { continue };
         if let Some(earlier) = rules
@@ -82,9 +78,26 @@ pub(super) fn read(root: &mut Section<'_, '_>, errors: &mut Errors<'_>) -> Vec<G
             class,
             slo,
             boost: boost.is_none_or(|boost| boost.value),
+            terms,
         });
     }
     rules
+}
+
+/// A key that has no meaning for a guest that is left alone.
+pub(super) fn says_nothing(
+    section: &mut Section<'_, '_>,
+    errors: &mut Errors<'_>,
+    key: &'static str,
+) {
+    let Some(raw) = section.raw(key) else { return };
+    errors.at(
+        raw.span(),
+        Problem::new(
+            format!("nothing of an unmanaged guest is touched, so `{key}` says nothing"),
+            format!("take `{key}` out, or give the guest another class"),
+        ),
+    );
 }
 
 /// Whether every guest that `later` matches is sure to be matched by `earlier`.

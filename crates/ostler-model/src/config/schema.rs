@@ -8,7 +8,7 @@ use super::daemon::{
 use super::error::{Errors, Problem};
 use super::section::{Located, Section};
 use super::{Config, ConfigErrors, TEXT_BYTES_MAX};
-use super::{read, rules};
+use super::{layers, read, rules};
 use crate::{
     ActIntent, ActMode, BoostSettings, Bytes, Class, Conflict, CoreIntent, CpuSet, Degradation,
     ExitPolicy, Exploration, Facts, ForeignPolicy, Intent, Nanos, PartitionIntent, PartitionPolicy,
@@ -124,6 +124,10 @@ const SECTIONS: &[&str] = &[
     "cores",
     "partition",
     "boost",
+    "placement",
+    "tier",
+    "sizing",
+    "hints",
     "guest",
     "network",
     "discovery",
@@ -179,19 +183,19 @@ fn read_root(root: &mut Section<'_, '_>, errors: &mut Errors<'_>, facts: Option<
     let guests = rules::read(root, errors);
     let nics = read_network(root, errors, facts);
     let daemon = read_daemon(root, errors);
-    Config {
-        intent: Intent {
-            period: value(period, default.period),
-            cores,
-            partition,
-            boost,
-            guests,
-            default_class: value(default_class, default.default_class),
-            nics,
-            act,
-        },
-        daemon,
-    }
+    let mut intent = Intent {
+        period: value(period, default.period),
+        cores,
+        partition,
+        boost,
+        guests,
+        default_class: value(default_class, default.default_class),
+        nics,
+        act,
+        ..default
+    };
+    layers::read(root, errors, facts, &mut intent);
+    Config { intent, daemon }
 }
 
 fn value<T>(read: Option<Located<T>>, default: T) -> T {

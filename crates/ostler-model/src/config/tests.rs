@@ -8,8 +8,10 @@ use super::*;
 use crate::testing::boost_settings;
 use crate::{
     ActIntent, ActMode, Bytes, Class, CoreIntent, Cpu, CpuId, CpuSet, ExitPolicy, Exploration,
-    ForeignPolicy, GuestMatch, GuestRule, Nanos, NicFacts, NodeId, PartitionIntent,
-    PartitionPolicy, QueueCount, SharedCores, Thresholds, Topology,
+    FilesWish, ForeignPolicy, GuestMatch, GuestRule, GuestTerms, HintsIntent, MemoryFacts,
+    MemoryNode, Nanos, NicFacts, NodeId, PartitionIntent, PartitionPolicy, PlacementPolicy,
+    PlacementSettings, QueueCount, ServiceTime, SharedCores, SizingParts, SizingSettings,
+    StageSettings, TenantFloor, Thresholds, TierSettings, Topology,
 };
 
 const EXAMPLE: &str = include_str!("../../../../docs/ostler.toml");
@@ -89,6 +91,182 @@ fn partition() -> impl Strategy<Value = PartitionIntent> {
         )
 }
 
+fn bytes(least: u64) -> impl Strategy<Value = Bytes> {
+    (least..=1 << 50).prop_map(Bytes)
+}
+
+fn terms() -> impl Strategy<Value = GuestTerms> {
+    let time = nanos(1, 3_600_000_000_000);
+    let service = proptest::collection::btree_map(0..=1_u64 << 50, time, 1..5);
+    let files = (nanos(1, 3_600_000_000_000), bytes(1), bytes(1), service).prop_map(
+        |(response, a, b, service)| FilesWish {
+            response,
+            least: a.min(b),
+            most: a.max(b),
+            service: service
+                .into_iter()
+                .map(|(bytes, time)| ServiceTime {
+                    bytes: Bytes(bytes),
+                    time,
+                })
+                .collect(),
+        },
+    );
+    (
+        option::of("[ab]"),
+        option::of(bytes(0)),
+        any::<bool>(),
+        any::<bool>(),
+        option::of(files),
+    )
+        .prop_map(|(tenant, local_min, priority, hints, files)| GuestTerms {
+            tenant,
+            local_min: local_min.unwrap_or_default(),
+            priority,
+            hints,
+            files,
+        })
+}
+
+fn placement() -> impl Strategy<Value = PlacementSettings> {
+    let policy = prop_oneof![
+        Just(PlacementPolicy::Chains),
+        Just(PlacementPolicy::NumaAware),
+        Just(PlacementPolicy::ContentionAware),
+    ];
+    let stage = || {
+        (nanos(1, 1_000_000), proptest::array::uniform6(0.0..=1000.0)).prop_map(
+            |(packet, [cache, memory, interconnect, remote, crossing, load])| StageSettings {
+                packet,
+                cache,
+                memory,
+                interconnect,
+                remote,
+                crossing,
+                load,
+            },
+        )
+    };
+    (
+        policy,
+        nanos(10_000_000, 3_600_000_000_000),
+        0.0..=1.0,
+        any::<bool>(),
+        option::of(1..=crate::MAX_CPUS),
+        (stage(), stage(), stage()),
+    )
+        .prop_map(
+            |(policy, interval, margin, vcpus, cores_max, (softirq, vhost, vcpu))| {
+                PlacementSettings {
+                    policy,
+                    interval,
+                    margin,
+                    vcpus,
+                    cores_max,
+                    softirq,
+                    vhost,
+                    vcpu,
+                }
+            },
+        )
+}
+
+fn tier() -> impl Strategy<Value = TierSettings> {
+    (
+        (
+            nanos(10_000_000, 3_600_000_000_000),
+            nanos(0, 3_600_000_000_000),
+        ),
+        (0.0..=1e12, 0.0..=1.0, 0.0..=1e12),
+        (bytes(0), bytes(0)),
+        proptest::collection::btree_map("[ab]", bytes(0), 0..3),
+    )
+        .prop_map(
+            |((interval, hold), (misses, hot, io), (moved, reserve), tenants)| TierSettings {
+                interval,
+                misses_per_s: misses,
+                hot_share: hot,
+                io_per_s: io,
+                hold,
+                bytes_per_s: moved,
+                reserve,
+                tenants: tenants
+                    .into_iter()
+                    .map(|(tenant, local_min)| TenantFloor { tenant, local_min })
+                    .collect(),
+            },
+        )
+}
+
+fn sizing() -> impl Strategy<Value = SizingSettings> {
+    let parts = prop_oneof![
+        Just(SizingParts::Corrected),
+        Just(SizingParts::Both),
+        Just(SizingParts::Queue),
+        Just(SizingParts::Adaptive),
+    ];
+    let span = || nanos(100_000_000, 86_400_000_000_000);
+    (
+        bytes(1),
+        bytes(1),
+        parts,
+        nanos(1, 3_600_000_000_000),
+        (span(), span()),
+        0.5..=1.0,
+    )
+        .prop_map(
+            |(budget, size_step, parts, response_step, (a, b), memory)| SizingSettings {
+                budget,
+                parts,
+                response_step,
+                size_step,
+                interval_min: a.min(b),
+                interval_max: a.max(b),
+                memory,
+            },
+        )
+}
+
+fn hints() -> impl Strategy<Value = HintsIntent> {
+    (nanos(1_000_000, 60_000_000_000), 0..=1024_u32, 0..=1024_u32).prop_map(
+        |(interval, grants_max, pins_per_core_max)| HintsIntent {
+            interval,
+            grants_max,
+            pins_per_core_max,
+        },
+    )
+}
+
+/// Everything that an operator opts in to.
+fn layers(intent: crate::Intent) -> impl Strategy<Value = crate::Intent> {
+    (
+        option::of(placement()),
+        option::of(tier()),
+        option::of(sizing()),
+        option::of(hints()),
+    )
+        .prop_map(move |(placement, tier, sizing, hints)| {
+            let mut intent = crate::Intent {
+                placement,
+                tier,
+                sizing,
+                hints,
+                ..intent.clone()
+            };
+            // Only those that some guest has may have a floor.
+            let rules = &intent.guests;
+            if let Some(tier) = &mut intent.tier {
+                tier.tenants.retain(|floor| {
+                    let tenant = Some(&floor.tenant);
+                    rules
+                        .iter()
+                        .any(|rule| rule.terms.tenant.as_ref() == tenant)
+                });
+            }
+            intent
+        })
+}
+
 fn rules() -> impl Strategy<Value = Vec<GuestRule>> {
     let matches = prop_oneof![
         "[a-z\"\\\\é'=#-]{1,12}\\*?".prop_map(|name| GuestMatch::Name(name.into())),
@@ -100,13 +278,17 @@ fn rules() -> impl Strategy<Value = Vec<GuestRule>> {
         Just((Class::BestEffort, None)),
         Just((Class::Unmanaged, None)),
     ];
-    let rule =
-        (matches, class, any::<bool>()).prop_map(|(matches, (class, slo), boost)| GuestRule {
-            matches,
-            class,
-            slo,
+    let rule = (matches, class, any::<bool>(), terms()).prop_map(
+        |(matches, (class, slo), boost, terms)| GuestRule {
             boost: boost || class == Class::Unmanaged,
-        });
+            terms: if class == Class::Unmanaged {
+                GuestTerms::default()
+            } else {
+                terms
+            },
+            ..GuestRule::new(matches, class, slo)
+        },
+    );
     vec(rule, 0..6).prop_map(|rules| {
         let mut distinct: Vec<GuestRule> = Vec::new();
         for rule in rules {
@@ -160,8 +342,10 @@ fn intent() -> impl Strategy<Value = crate::Intent> {
                 default_class,
                 nics: nics.into_iter().collect(),
                 act,
+                ..crate::Intent::default()
             },
         )
+        .prop_flat_map(layers)
 }
 
 fn daemon() -> impl Strategy<Value = DaemonConfig> {
@@ -306,6 +490,16 @@ fn host() -> Facts {
             rss_settable: true,
             node: None,
         }],
+        memory: MemoryFacts {
+            nodes: vec![MemoryNode {
+                node: NodeId(0),
+                bytes: Bytes(16 << 30),
+                far: false,
+                latency: None,
+                bytes_per_s: None,
+            }],
+            distances: Vec::new(),
+        },
         ..Facts::default()
     }
 }
@@ -357,6 +551,72 @@ fn each_mistake_is_refused_at_its_place() {
             9,
             "`boost` says nothing",
         ),
+        (
+            "[[guest]]\nname = \"x\"\nclass = \"unmanaged\"\npriority = true",
+            4,
+            12,
+            "`priority` says nothing",
+        ),
+        (
+            "[[guest]]\nname = \"x\"\nclass = \"best-effort\"\nfiles = { response = \"1s\" }",
+            4,
+            9,
+            "says no `service`",
+        ),
+        (
+            "[[guest]]\nname = \"x\"\nclass = \"best-effort\"\nfiles = { response = \"1s\", service = [[\"1MiB\", \"1s\"], [\"1MiB\", \"1s\"]] }",
+            4,
+            55,
+            "no more memory than",
+        ),
+        (
+            "[[guest]]\nname = \"x\"\nclass = \"best-effort\"\nfiles = { response = \"1s\", service = [\"1MiB\"] }",
+            4,
+            39,
+            "must be a list of a size and a time",
+        ),
+        (
+            "[[guest]]\nname = \"x\"\nclass = \"best-effort\"\nfiles = { response = \"1s\", service = [] }",
+            4,
+            28,
+            "`service` has 0 times",
+        ),
+        (
+            "[[guest]]\nname = \"x\"\nclass = \"best-effort\"\nfiles = { response = \"1s\", least = \"2GiB\", most = \"1GiB\", service = [[\"1MiB\", \"1s\"]] }",
+            4,
+            51,
+            "`most` is below `least`",
+        ),
+        ("[placement]\npolicy = \"chain\"", 2, 10, "not known"),
+        ("[placement]\ncores_max = 0", 2, 13, "outside 1 to"),
+        ("[placement.vhost]\ncache = -1", 2, 9, "outside 0 to 1000"),
+        ("[tier]\nenabled = \"yes\"", 2, 11, "must be true or false"),
+        (
+            "[tier]\ntenants = { a = \"1GiB\" }",
+            2,
+            11,
+            "no [[guest]] rule has the tenant `a`",
+        ),
+        (
+            "[tier]\ntenants = { a = \"17GiB\" }\n[[guest]]\nname = \"x\"\nclass = \"best-effort\"\ntenant = \"a\"",
+            2,
+            11,
+            "take 17GiB, and this host has 16GiB",
+        ),
+        ("[sizing]\nenabled = true", 2, 11, "nothing to share out"),
+        (
+            "[sizing]\nbudget = \"17GiB\"",
+            2,
+            10,
+            "take 17GiB, and this host has 16GiB",
+        ),
+        (
+            "[sizing]\ninterval_max = \"10s\"",
+            2,
+            16,
+            "shorter than `interval_min`",
+        ),
+        ("[hints]\ninterval = \"2min\"", 2, 12, "outside 1ms to 1min"),
         ("[stewart]\nmode = \"act\"", 1, 2, "`stewart` is not known"),
         ("steward = 1", 1, 11, "must be a table"),
         (
@@ -562,21 +822,19 @@ fn the_example_is_the_defaults() {
     let example = parse(EXAMPLE, "docs/ostler.toml", None).unwrap_or_else(|e| panic!("{e}"));
     let mut expected = Config::default();
     expected.intent.guests = vec![
-        GuestRule {
-            matches: GuestMatch::Name("web-*".into()),
-            class: Class::LatencyCritical,
-            slo: Some(Nanos::from_millis(1)),
-            boost: true,
-        },
-        GuestRule {
-            matches: GuestMatch::Metadata {
+        GuestRule::new(
+            GuestMatch::Name("web-*".into()),
+            Class::LatencyCritical,
+            Some(Nanos::from_millis(1)),
+        ),
+        GuestRule::new(
+            GuestMatch::Metadata {
                 key: "tier".to_owned(),
                 value: "batch".to_owned(),
             },
-            class: Class::BestEffort,
-            slo: None,
-            boost: true,
-        },
+            Class::BestEffort,
+            None,
+        ),
     ];
     assert_eq!(example, expected);
     assert_eq!(parse("", "empty.toml", None), Ok(Config::default()));
@@ -590,14 +848,35 @@ fn the_example_names_every_key() {
         .filter_map(|line| line.trim_start_matches("# ").split_once(" = "))
         .map(|(key, _)| key)
         .collect();
-    let boosted = render(&Config {
+    let mut said = GuestRule::new(GuestMatch::Name("a".into()), Class::BestEffort, None);
+    said.terms = GuestTerms {
+        tenant: Some("a".to_owned()),
+        local_min: Bytes(1),
+        priority: true,
+        hints: true,
+        files: Some(FilesWish {
+            response: Nanos(1),
+            least: Bytes(1),
+            most: Bytes(1),
+            service: Vec::new(),
+        }),
+    };
+    let all = render(&Config {
         intent: crate::Intent {
             boost: Some(crate::BoostSettings::default()),
+            placement: Some(PlacementSettings {
+                cores_max: Some(1),
+                ..PlacementSettings::default()
+            }),
+            tier: Some(TierSettings::default()),
+            sizing: Some(SizingSettings::default()),
+            hints: Some(HintsIntent::default()),
+            guests: vec![said],
             ..crate::Intent::default()
         },
         ..Config::default()
     });
-    let lines = rendered.lines().chain(boosted.lines());
+    let lines = rendered.lines().chain(all.lines());
     for key in lines.filter_map(|line| line.split_once(" = ")) {
         assert!(
             spoken.contains(&key.0),

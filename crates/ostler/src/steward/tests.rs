@@ -400,6 +400,7 @@ fn busy_snapshot(seq: u64) -> Snapshot {
         counters: HostCounters::default(),
         pmu: vec![pmu(seq)],
         guest_pmu: vec![guest_pmu(seq)],
+        ..Snapshot::default()
     }
 }
 
@@ -503,12 +504,7 @@ fn what_the_loop_records_replays_with_the_real_policies() {
         ..Facts::default()
     };
     let fake = Fake(Rc::clone(&world), Rc::new(facts));
-    let rule = |name: &str, class, slo| GuestRule {
-        matches: GuestMatch::Name(name.into()),
-        class,
-        slo,
-        boost: true,
-    };
+    let rule = |name: &str, class, slo| GuestRule::new(GuestMatch::Name(name.into()), class, slo);
     let mut intent = intent(ActMode::Act, ExitPolicy::Keep);
     intent.guests = vec![
         rule("web", Class::LatencyCritical, Some(Nanos::from_millis(50))),
