@@ -14,7 +14,7 @@ use ostler_lab::machine::{Time, files};
 use ostler_lab::program::Program;
 use ostler_lab::progress::Progress;
 use ostler_lab::run as lab;
-use ostler_lab::scenario::Scenario;
+use ostler_lab::scenario;
 
 use crate::{artifacts, run};
 
@@ -52,7 +52,7 @@ pub fn gate(args: &Args) -> Result<()> {
         artifacts::build()?
     };
     ostler_lab::catch_interrupts();
-    let program = Program::new(Scenario::load(&run::root().join(&args.scenario))?, false);
+    let program = Program::new(scenario::load(&run::root().join(&args.scenario))?, false);
     let binaries = Binaries::in_folder(&bin)?;
     let time = if args.wall {
         Time::Wall {

@@ -31,6 +31,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("ostler-record", &["ostler-model"]),
     ("ostler-guest", &["ostler-abi"]),
     ("ostler-load", &[]),
+    ("ostler-scenario", &["ostler-model"]),
     (
         "ostler-sim",
         &[
@@ -41,6 +42,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
             "ostler-boost",
             "ostler-hints",
             "ostler-record",
+            "ostler-scenario",
         ],
     ),
     (
@@ -49,6 +51,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
             "ostler-model",
             "ostler-abi",
             "ostler-load",
+            "ostler-scenario",
             "machine-memory",
         ],
     ),

@@ -14,7 +14,7 @@ use clap::Parser;
 use hooks::Hook;
 use ostler_act::{Host as _, LinuxHost};
 use ostler_lab::machine::guest_address;
-use ostler_lab::scenario::Scenario;
+use ostler_lab::scenario;
 use ostler_model::{CpuSet, Pid, Tid};
 use probe::Size;
 
@@ -258,7 +258,7 @@ fn line(case: &str, unit: &str, ours: &[f64], baseline: &[f64], ns: f64) -> Resu
 
 /// Boots the host, and runs the session in it; returns what it printed.
 fn session(parts: &Parts) -> Result<String> {
-    let scenario = Scenario::parse(include_str!("scenario.toml"), Path::new("scenario.toml"))?;
+    let scenario = scenario::parse(include_str!("scenario.toml"), Path::new("scenario.toml"))?;
     let host = parts.boot(&scenario, &parts.own_time)?;
     let size = format!("{} {} {}", SIZE.rounds, SIZE.loops, SIZE.messages);
     let script = include_str!("session.sh")

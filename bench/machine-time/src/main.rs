@@ -11,7 +11,7 @@ use clap::Parser;
 use ostler_lab::hogs::Hogs;
 use ostler_lab::image::LAB_FOLDER;
 use ostler_lab::machine::Time;
-use ostler_lab::scenario::Scenario;
+use ostler_lab::scenario;
 
 /// This folder's name.
 const BENCH: &str = "machine-time";
@@ -130,7 +130,7 @@ fn quick(args: &Args) -> Result<()> {
 
 /// Boots a host, and runs the session in it twice: quiet, and beside hogs.
 fn sessions(parts: &Parts, time: &Time) -> Result<Sessions> {
-    let scenario = Scenario::parse(include_str!("scenario.toml"), Path::new("scenario.toml"))?;
+    let scenario = scenario::parse(include_str!("scenario.toml"), Path::new("scenario.toml"))?;
     let host = parts.boot(&scenario, time)?;
     let script = include_str!("session.sh")
         .replace("ROUNDS", &ROUNDS.to_string())

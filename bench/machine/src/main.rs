@@ -13,7 +13,7 @@ use clap::Parser;
 use expected::expected;
 use ostler_lab::hogs::Hogs;
 use ostler_lab::machine::Time;
-use ostler_lab::scenario::Scenario;
+use ostler_lab::scenario::{self, Scenario};
 
 /// Runs of each case, quiet and hogged each.
 const RUNS: u32 = 5;
@@ -82,7 +82,7 @@ fn main() -> Result<()> {
 fn full(args: &HostArgs) -> Result<()> {
     let parts = Parts::ensure(args)?;
     let (args, own) = (&args.args, &parts.own_time);
-    let with_caches = Scenario::parse(include_str!("scenario.toml"), Path::new("scenario.toml"))?;
+    let with_caches = scenario::parse(include_str!("scenario.toml"), Path::new("scenario.toml"))?;
     let mut without = with_caches.clone();
     without.host.caches = None;
 
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn expectations_come_from_the_tables() {
-        let scenario = Scenario::parse(include_str!("scenario.toml"), Path::new("scenario.toml"))
+        let scenario = scenario::parse(include_str!("scenario.toml"), Path::new("scenario.toml"))
             .expect("the bench's own scenario");
         let expected = |case| expected(case, PART, &scenario).expect("a known part");
         assert!((expected("latency-l1") - 4.0 / 3.4).abs() < 1e-9);

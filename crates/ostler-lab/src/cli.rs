@@ -16,7 +16,7 @@ use crate::program::Program;
 use crate::progress::Progress;
 use crate::report::Clock;
 use crate::run::RunResult;
-use crate::scenario::{FaultKind, Scenario};
+use crate::scenario::{self, FaultKind};
 use crate::{packages, run, setup, up};
 
 /// Builds an emulated KVM host and tries policies in it.
@@ -171,8 +171,8 @@ pub fn run(command: LabCommand) -> anyhow::Result<ExitCode> {
                 state.run.display()
             );
         }
-        LabCommand::Check { scenario } => {
-            let program = Program::new(Scenario::load(&scenario)?, false);
+        LabCommand::Check { scenario: file } => {
+            let program = Program::new(scenario::load(&file)?, false);
             for cell in program.cells() {
                 println!("{:3}  {cell}", cell.index);
             }
@@ -205,7 +205,7 @@ fn prepare(
     progress: Progress,
 ) -> anyhow::Result<(Image, Binaries, Program)> {
     // The cheapest first: a scenario with a mistake is refused before anything is built.
-    let program = Program::new(Scenario::load(&world.scenario)?, stay);
+    let program = Program::new(scenario::load(&world.scenario)?, stay);
     let mut binaries = match &world.bin_dir {
         Some(folder) => {
             let mut binaries = Binaries::in_folder(folder)?;

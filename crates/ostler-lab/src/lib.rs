@@ -5,8 +5,8 @@
 //! happens inside is told as events ([`events`]), from which a report is made ([`gather`], [`report`]). The side inside the
 //! emulated host is [`inner`], the program `ostler-lab-inner`.
 //!
-//! Depends on `ostler-model` for core sets and classes and on `ostler-load` for the shape of its result lines. It runs
-//! `ostler` as a process and knows nothing of how it decides.
+//! Depends on `ostler-model` for core sets and classes, on `ostler-scenario` for the format of scenarios, and on `ostler-load` for the shape of its
+//! result lines. It runs `ostler` as a process and knows nothing of how it decides.
 
 pub mod apt;
 pub mod binaries;

@@ -84,6 +84,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::scenario;
 
     #[test]
     fn rounds_are_interleaved_and_turn_about() {
@@ -91,7 +92,7 @@ mod tests {
             [[guest]]\nname = \"lc\"\nclass = \"latency-critical\"\nvcpus = 1\nmemory = \"256M\"\nworkload = \"nginx\"\nslo_p95 = \"1ms\"\n\
             [[load]]\nguest = \"lc\"\nsteps = [{ rate = 1, seconds = 1 }]\n[[policy]]\nname = \"a\"\n[[policy]]\nname = \"b\"\n";
         let program = Program::new(
-            Scenario::parse(text, Path::new("t")).expect("a scenario"),
+            scenario::parse(text, Path::new("t")).expect("a scenario"),
             false,
         );
         let cells = program.cells();

@@ -12,7 +12,7 @@ use ostler_lab::image::{Image, LabDir, Manifest};
 use ostler_lab::machine::Time;
 use ostler_lab::program::Program;
 use ostler_lab::progress::Progress;
-use ostler_lab::scenario::Scenario;
+use ostler_lab::scenario;
 use ostler_lab::up::{self, State};
 use ostler_lab::vm::{Boot, Life, Vm};
 
@@ -74,7 +74,7 @@ impl World {
                 tests: Vec::new(),
             },
             program: Program::new(
-                Scenario::parse(SCENARIO, Path::new("t")).expect("a scenario"),
+                scenario::parse(SCENARIO, Path::new("t")).expect("a scenario"),
                 true,
             ),
             dir,

@@ -4,7 +4,7 @@ use ostler_model::{CpuSet, Groups, Plan};
 
 use super::*;
 use crate::events::GuestCounters;
-use crate::scenario::Scenario;
+use crate::scenario;
 
 pub fn program() -> Program {
     let text = "name = \"t\"\nsummary = \"\"\nrounds = 3\n[host]\ncores = 4\nmemory = \"2G\"\nunder_test = \"0-2\"\nclient = \"3\"\npnic_queues = 1\n\
@@ -13,7 +13,7 @@ pub fn program() -> Program {
         [[load]]\nguest = \"lc\"\nsteps = [{ rate = 100, seconds = 1 }, { rate = 200, seconds = 1 }]\n\
         [[policy]]\nname = \"vanilla\"\n[[policy]]\nname = \"ours\"\nsteward.partition.policy = \"energy\"\n";
     Program::new(
-        Scenario::parse(text, Path::new("t")).expect("a scenario"),
+        scenario::parse(text, Path::new("t")).expect("a scenario"),
         false,
     )
 }

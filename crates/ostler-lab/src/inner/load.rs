@@ -92,7 +92,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::scenario::{Scenario, Step};
+    use crate::scenario::{self, Step};
 
     #[test]
     fn each_workload_is_asked_in_its_protocol_at_its_port() {
@@ -102,7 +102,7 @@ mod tests {
                  [[guest]]\nname = \"lc\"\nclass = \"latency-critical\"\nvcpus = 1\nmemory = \"256M\"\nworkload = \"{workload}\"\nslo_p95 = \"5ms\"\n\
                  [[load]]\nguest = \"lc\"\nconnections = 3\nsteps = [{{ rate = 1, seconds = 1 }}]\n"
             );
-            let scenario = Scenario::parse(&text, Path::new("t")).expect("a scenario");
+            let scenario = scenario::parse(&text, Path::new("t")).expect("a scenario");
             let program = Program::new(scenario, false);
             let load = &program.scenario.loads[0];
             let command = command(&program, load, "5x1", 7).expect("a command");

@@ -302,7 +302,7 @@ pub fn unix_ms() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::Scenario;
+    use crate::scenario;
 
     #[test]
     fn of_many_periods_the_last_before_the_load_a_choice_and_the_last_are_kept() {
@@ -337,7 +337,7 @@ mod tests {
         let text = "name = \"t\"\nsummary = \"\"\n[host]\ncores = 4\nmemory = \"2G\"\nunder_test = \"0-2\"\nclient = \"3\"\npnic_queues = 1\n\
             [[guest]]\nname = \"lc\"\nclass = \"latency-critical\"\nvcpus = 1\nmemory = \"256M\"\nworkload = \"nginx\"\nslo_p95 = \"5ms\"\n\
             [[policy]]\nname = \"p\"\nsteward.partition.policy = \"energy\"\nsteward.record.enabled = true\n";
-        let scenario = Scenario::parse(text, Path::new("t")).expect("a scenario");
+        let scenario = scenario::parse(text, Path::new("t")).expect("a scenario");
         let program = Program::new(scenario, false);
         let mut config = facts(&program, "eth0", Path::new("/out"));
         let own = program.scenario.policies[0]

@@ -1,10 +1,13 @@
-//! A scenario: a world to try policies in. The lab reads it, and so can anything else that wants the same world: it says
-//! what there is and what happens, not how it is carried out.
+//! A scenario: a world to try policies in. The lab and the simulator read the same files: they say what there is and what
+//! happens, not how it is carried out. Who carries it out is a [`World`], which is asked what only it can know.
 //!
 //! A file is refused with the line that is wrong and the remedy; unknown keys are refused too, since a key that does
 //! nothing is a wish that silently isn't granted.
+//!
+//! Depends on `ostler-model` for core sets, classes and the steward's defaults.
 
 mod check;
+mod world;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,6 +16,7 @@ use ostler_model::{BoostSettings, Class, CpuSet};
 use serde::{Deserialize, Serialize};
 
 pub use check::{ScenarioError, merge};
+pub use world::World;
 
 /// A checked scenario.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
@@ -400,18 +404,18 @@ impl Policy {
 }
 
 impl Scenario {
-    /// Reads and checks a file.
-    pub fn load(path: &Path) -> Result<Scenario, ScenarioError> {
+    /// Reads a file and checks it for a world.
+    pub fn load(path: &Path, world: &dyn World) -> Result<Scenario, ScenarioError> {
         let text = std::fs::read_to_string(path).map_err(|source| ScenarioError::Read {
             path: path.to_owned(),
             source,
         })?;
-        Scenario::parse(&text, path)
+        Scenario::parse(&text, path, world)
     }
 
-    /// Checks a scenario's text; `path` is for messages.
-    pub fn parse(text: &str, path: &Path) -> Result<Scenario, ScenarioError> {
-        check::parse(text, PathBuf::from(path))
+    /// Checks a scenario's text for a world; `path` is for messages.
+    pub fn parse(text: &str, path: &Path, world: &dyn World) -> Result<Scenario, ScenarioError> {
+        check::parse(text, PathBuf::from(path), world)
     }
 
     /// Seconds that all cells take if everything goes well.

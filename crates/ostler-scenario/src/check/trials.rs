@@ -57,7 +57,7 @@ impl Checker<'_> {
                 at_least,
                 at_most,
             } = expected.get_ref();
-            let known = crate::gather::figure_names();
+            let known = self.world.figures();
             for figure in [Some(figure), of_figure.as_ref()].into_iter().flatten() {
                 if !known.contains(figure) {
                     return self.refuse(

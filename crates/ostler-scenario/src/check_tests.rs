@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use super::super::{FaultKind, Scenario};
+use super::super::{Caches, FaultKind, Host, Scenario, World};
 
 const GOOD: &str = r#"name = "tiny"
 summary = "A test."
@@ -75,8 +75,28 @@ fn faults_are_checked() {
     }
 }
 
+/// A world that counts one figure and knows one part, of which no more than four CPUs share a cache.
+struct Small;
+
+impl World for Small {
+    fn figures(&self) -> Vec<String> {
+        vec!["core_seconds".to_owned()]
+    }
+
+    fn cycle_ns(&self, part: &str) -> Option<f64> {
+        (part == "z80").then_some(250.0)
+    }
+
+    fn check_caches(&self, _: &Host, caches: &Caches) -> Result<(), String> {
+        match caches.group_cores {
+            Some(5..) => Err("no z80 shares a cache with four others".to_owned()),
+            _ => Ok(()),
+        }
+    }
+}
+
 fn parse(text: &str) -> Result<Scenario, String> {
-    Scenario::parse(text, Path::new("s.toml")).map_err(|e| e.to_string())
+    Scenario::parse(text, Path::new("s.toml"), &Small).map_err(|e| e.to_string())
 }
 
 /// Changes one line of the good scenario and returns the refusal.
@@ -101,31 +121,6 @@ fn a_good_scenario_is_taken() {
         merged, "[a]\nx = 1\ny = 2\n",
         "a policy's keys go over the common ones"
     );
-}
-
-#[test]
-fn the_scenarios_of_the_repository_are_good() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
-    let mut seen = 0;
-    for file in std::fs::read_dir(folder)
-        .expect("the folder scenarios")
-        .flatten()
-    {
-        if file.path().extension().is_some_and(|e| e == "toml") {
-            Scenario::load(&file.path()).unwrap_or_else(|e| panic!("{e}"));
-            seen += 1;
-        }
-    }
-    assert!(seen >= 2);
-}
-
-#[test]
-fn the_example_in_the_readme_is_good() {
-    let readme = include_str!("../../../../scenarios/README.md");
-    let (_, rest) = readme.split_once("```toml\n").expect("an example");
-    let (example, _) = rest.split_once("```").expect("its end");
-    let scenario = parse(example).expect("a good example");
-    assert!(scenario.policies[1].is_ours());
 }
 
 #[test]
@@ -281,5 +276,28 @@ fn every_core_is_on_one_node() {
         partly
             .expect_err("refused")
             .contains("the nodes hold cores 0-2 of 0-3")
+    );
+}
+
+#[test]
+fn what_only_a_world_can_know_is_asked_of_it() {
+    let with = |host: &str, rest: &str| {
+        let text = GOOD.replace("pnic_queues = 2", &format!("pnic_queues = 2\n{host}"));
+        parse(&format!("{text}[[expect]]\n{rest}"))
+    };
+    let good = "figure = \"core_seconds\"\npolicy = \"ours\"\nat_most = 1.0\n";
+    let part = with("part = \"z80\"", good).expect("a good scenario");
+    assert!((part.host.instruction_ns - 250.0).abs() < 1e-9);
+    assert_eq!(part.expectations[0].at_most, Some(1.0));
+
+    let crowded = with("part = \"z80\"\ncache_group_cores = 5", good).expect_err("refused");
+    assert_eq!(
+        crowded,
+        "s.toml:9: part = \"z80\": no z80 shares a cache with four others; or leave `part` out, and every access costs nothing"
+    );
+    let counted = with("", &good.replace("core_seconds", "joy")).expect_err("refused");
+    assert!(
+        counted.starts_with("s.toml:30: there is no figure `joy`; write one of core_seconds"),
+        "{counted}"
     );
 }

@@ -11,8 +11,7 @@ use std::path::PathBuf;
 use ostler_model::{Class, CpuSet, MAX_CPUS};
 use toml::Spanned;
 
-use super::{Caches, Cpus, Guest, Host, Load, Node, Scenario};
-use crate::memory;
+use super::{Caches, Cpus, Guest, Host, Load, Node, Scenario, World};
 use raw::{RawHost, RawLoad, RawNode, RawScenario};
 
 /// A guest of QEMU's `microvm` needs about this much to boot.
@@ -60,9 +59,10 @@ pub enum ScenarioError {
 struct Checker<'a> {
     text: &'a str,
     path: PathBuf,
+    world: &'a dyn World,
 }
 
-pub fn parse(text: &str, path: PathBuf) -> Result<Scenario, ScenarioError> {
+pub fn parse(text: &str, path: PathBuf, world: &dyn World) -> Result<Scenario, ScenarioError> {
     let raw: RawScenario = match toml::from_str(text) {
         Ok(raw) => raw,
         Err(e) => {
@@ -72,7 +72,7 @@ pub fn parse(text: &str, path: PathBuf) -> Result<Scenario, ScenarioError> {
             });
         }
     };
-    Checker { text, path }.scenario(raw)
+    Checker { text, path, world }.scenario(raw)
 }
 
 impl Checker<'_> {
@@ -162,7 +162,7 @@ impl Checker<'_> {
             Some(cost) => *cost.get_ref(),
             None => caches
                 .as_ref()
-                .and_then(|caches| memory::cycle_ns(&caches.part))
+                .and_then(|caches| self.world.cycle_ns(&caches.part))
                 .unwrap_or(1.0),
         };
         let all = CpuSet::range(0, cpus.count());
@@ -203,7 +203,7 @@ impl Checker<'_> {
             caches,
         };
         if let (Some(caches), Some(part)) = (&host.caches, &raw.part)
-            && let Err(error) = memory::check(&host, caches)
+            && let Err(error) = self.world.check_caches(&host, caches)
         {
             return self.refuse(
                 part,
