@@ -35,5 +35,6 @@ pub mod event;
 pub mod host;
 pub mod outcome;
 pub mod random;
+pub mod trace;
 pub mod work;
 pub mod world;
