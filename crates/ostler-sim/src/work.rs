@@ -117,6 +117,11 @@ pub trait Work {
     /// its threads are on cores: a guest sees which of its vCPUs are preempted. Work of interrupts is no reason: the thread keeps its core meanwhile.
     fn left(&mut self, _thread: ThreadId, _cpu: CpuId, _now: Nanos) {}
 
+    /// The guest's task that `thread`, a vCPU, runs now; 0 where nobody can tell. For a scheduler that goes by it.
+    fn task(&self, _thread: ThreadId) -> u64 {
+        0
+    }
+
     /// An interrupt's work is done.
     fn interrupted(&mut self, cpu: CpuId, token: u64, now: Nanos, out: &mut Effects);
 

@@ -80,6 +80,22 @@ pub enum Violation {
         /// For how long.
         sleeps: u64,
     },
+    /// Balances don't add up to zero.
+    #[error("the boost scheduler's balances add up to {sum} ns")]
+    Balances {
+        /// Of all.
+        sum: i64,
+    },
+    /// A balance is beyond the limit.
+    #[error("guest {guest}'s balance is {balance} ns, and the limit {limit} ns")]
+    Limit {
+        /// By the scheduler's number.
+        guest: usize,
+        /// What it is.
+        balance: i64,
+        /// What it may be.
+        limit: u64,
+    },
     /// Energy isn't what states add up to.
     #[error("the host took {told} pJ by its accounts, and {seen} by its cores' states")]
     Energy {
@@ -197,6 +213,22 @@ impl Watcher {
             }
         }
         self.conserves_work(view);
+        let Some((guests, limit)) = view.boost_guests() else {
+            return;
+        };
+        let sum = guests.iter().map(|guest| guest.balance_ns).sum();
+        if sum != 0 {
+            self.tell(Violation::Balances { sum });
+        }
+        for (guest, account) in guests.iter().enumerate() {
+            if account.balance_ns.unsigned_abs() > limit {
+                self.tell(Violation::Limit {
+                    guest,
+                    balance: account.balance_ns,
+                    limit,
+                });
+            }
+        }
     }
 
     fn conserves_work(&mut self, view: View<'_>) {

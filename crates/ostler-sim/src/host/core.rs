@@ -95,6 +95,8 @@ pub(super) struct Core {
     /// The rest is ksoftirqd's.
     pub deferred: bool,
     pub ticking: bool,
+    /// What its thread had run when it came.
+    pub ran_before: u64,
     /// Threads of the fair class that would run, the one that does among them.
     pub fair: u32,
     /// When each level is balanced next, and how often that has failed.
@@ -127,6 +129,7 @@ impl Core {
             rounds: 0,
             deferred: false,
             ticking: false,
+            ran_before: 0,
             fair: 0,
             balance_at: [Nanos::ZERO; 3],
             balance_failed: 0,

@@ -139,6 +139,8 @@ impl Host {
     /// Whether a core has nothing to do for threads, as Linux's `idle_cpu` tells: it may be in an interrupt.
     pub(super) fn without_threads(&self, cpu: u32) -> bool {
         let core = &self.cores[cpu as usize];
-        core.running == NONE && core.fair == 0
+        core.running == NONE
+            && core.fair == 0
+            && self.boost.as_ref().is_none_or(|boost| boost.is_clear(cpu))
     }
 }

@@ -7,13 +7,16 @@
 //! |---|---|---|
 //! | `core` | what a core does now, and where its time went | |
 //! | `run` | the life of a thread on a core: chosen, asked, switched, put to sleep, woken | kernel/sched/core.c |
+//! | `change` | threads that others move, freeze and end | |
 //! | `fair` | a run queue's arithmetic | EEVDF, kernel/sched/fair.c of 6.12 |
 //! | `group` | guests as groups: a queue for each guest and core, below the core's | cgroup v2 |
 //! | `place` | where one that wakes goes | `select_task_rq_fair` |
 //! | `balance` | who is moved to a core that has nothing to do, or less | `sched_balance_rq` |
+//! | `boost` | vCPUs by who does IO, where a plan wants it | bpf/boost |
+//! | `class` | what sched_ext does around it | kernel/sched/ext.c |
 //! | `interrupts` | what goes before threads, and when ksoftirqd has it | kernel/softirq.c |
 //!
-//! On a core, hard interrupts go before softirqs, these before threads. A core that has nothing of all of them sleeps, and takes the longer to wake the deeper it does.
+//! On a core, hard interrupts go before softirqs, these before threads of the fair class, and those before vCPUs that the boost scheduler has. A core that has nothing of all of them sleeps, and takes the longer to wake the deeper it does.
 //!
 //! Each core has one event at most that is to happen: the end of what it does, if nothing comes between. Whatever comes between reckons up what
 //! was done until then ([`Host::view`] shows it up to any moment), and has the end be later. Ticks are on while a core is busy.
@@ -26,6 +29,9 @@
 )]
 
 mod balance;
+mod boost;
+mod change;
+mod class;
 mod core;
 mod costs;
 mod fair;
@@ -63,6 +69,11 @@ pub enum Event {
     },
     /// A core's tick.
     Tick {
+        /// Which core.
+        cpu: u32,
+    },
+    /// The boost scheduler's timer of a core.
+    Turn {
         /// Which core.
         cpu: u32,
     },
@@ -135,6 +146,8 @@ pub struct Host {
     overloaded: CpuSet,
     /// Where one that has to go anywhere goes next.
     rotor: u32,
+    boost: Option<Box<boost::Boost>>,
+    boost_domains: Vec<CpuSet>,
 }
 
 impl Host {
@@ -164,6 +177,8 @@ impl Host {
             counters: Counters::default(),
             overloaded: CpuSet::EMPTY,
             rotor: 0,
+            boost: None,
+            boost_domains: Vec::new(),
         };
         for cpu in 0..len {
             host.spawn(
@@ -185,6 +200,7 @@ impl Host {
             cpuset: self.map.online,
             queues: vec![NONE; self.map.len],
             load: 0,
+            delays: [0; ostler_boost::BINS],
         });
         GroupId(self.groups.len() as u32 - 1)
     }
@@ -205,6 +221,7 @@ impl Host {
             idle: spawn.idle,
             wants: false,
             frozen: false,
+            boost: false,
             away: Away::default(),
             load: Average::default(),
             ran_at: Nanos::ZERO,
@@ -244,8 +261,10 @@ impl Host {
                 }
             }
             Event::Tick { cpu } => self.tick(cpu, scene),
+            Event::Turn { cpu } => self.turn(cpu, scene),
             Event::Alarm(_) | Event::World(_) => {}
         }
+        self.kicks(scene);
     }
 
     /// Carries out what an owner of threads wants; alarms are the world's.
@@ -254,8 +273,10 @@ impl Host {
             Effect::Notify { thread, from } => self.notify(thread.0, from, scene),
             Effect::Interrupt { cpu, interrupt } => self.interrupt(cpu.0, interrupt, scene),
             Effect::Exit(thread) => self.exit(thread.0, scene),
-            Effect::Io { .. } | Effect::Alarm { .. } => {}
+            Effect::Io { thread, event } => self.io(thread.0, event, scene),
+            Effect::Alarm { .. } => {}
         }
+        self.kicks(scene);
     }
 
     /// The cores that a thread may run on by itself.
@@ -267,6 +288,7 @@ impl Host {
     ) {
         self.affinity[thread.0 as usize] = cpus;
         self.confine(thread.0, scene);
+        self.kicks(scene);
     }
 
     /// The cores that a cgroup's threads may run on.
@@ -277,6 +299,7 @@ impl Host {
                 self.confine(thread, scene);
             }
         }
+        self.kicks(scene);
     }
 
     /// A cgroup's weight (100 is what all begin with), or that it is idle.
@@ -300,6 +323,7 @@ impl Host {
                 self.freeze(thread, frozen, scene);
             }
         }
+        self.kicks(scene);
     }
 }
 

@@ -7,7 +7,6 @@
 use ostler_model::{CpuId, CpuSet, Nanos};
 
 use super::Host;
-use super::map::next_from;
 
 impl Host {
     /// The core for a thread that wakes, by the core that caused it.
@@ -51,18 +50,7 @@ impl Host {
         if near.is_empty() {
             return target;
         }
-        let whole: CpuSet = if self.map.siblings[target as usize].is_empty() {
-            near
-        } else {
-            let alone = |cpu: &CpuId| {
-                self.map.siblings[cpu.0 as usize]
-                    .iter()
-                    .all(|other| self.idle.contains(CpuId(*other)))
-            };
-            near.iter().filter(alone).collect()
-        };
-        let among = if whole.is_empty() { &near } else { &whole };
-        next_from(among, target + 1).unwrap_or(target)
+        self.whole(&near, target).unwrap_or(target)
     }
 
     /// Whether it goes near to who wakes it, or near to where it was.

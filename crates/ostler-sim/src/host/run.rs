@@ -54,7 +54,11 @@ impl Host {
                 thread.time.ran += past;
                 thread.since = now;
                 thread.ran_at = now;
-                if self.charge(running, cpu, past) {
+                if thread.boost {
+                    if let Some(boost) = self.boost.as_deref_mut() {
+                        boost.spend(running, past);
+                    }
+                } else if self.charge(running, cpu, past) {
                     self.cores[cpu as usize].resched = true;
                 }
                 return;
@@ -185,7 +189,7 @@ impl Host {
         loop {
             let prev = self.cores[cpu as usize].running;
             self.cores[cpu as usize].resched = false;
-            let mut next = self.pick(cpu, now);
+            let mut next = self.pick(cpu, now).or_else(|| self.pick_boost(cpu, now));
             if next.is_none() && self.pull(cpu, now) {
                 next = self.pick(cpu, now);
             }
@@ -211,17 +215,27 @@ impl Host {
     }
 
     /// The thread that has a core gives it up, and waits.
-    fn put<W: Work>(&mut self, thread: u32, cpu: u32, scene: &mut Scene<'_, W>) {
+    pub(super) fn put<W: Work>(&mut self, thread: u32, cpu: u32, scene: &mut Scene<'_, W>) {
         self.tell(thread, cpu, scene);
         self.lose(thread, cpu, scene);
         let known = &mut self.threads[thread as usize];
         known.state = State::Waits;
         known.since = scene.now();
+        if known.boost {
+            self.put_boost(thread, cpu, scene.now());
+        }
     }
 
     /// Nobody has a core; who had it is told.
     fn lose<W: Work>(&mut self, thread: u32, cpu: u32, scene: &mut Scene<'_, W>) {
-        self.unset_curr(thread, cpu);
+        let known = &self.threads[thread as usize];
+        if !known.boost {
+            if let (Some(group), Some(boost)) = (known.group, self.boost.as_deref_mut()) {
+                let before = self.cores[cpu as usize].ran_before;
+                boost.served(group, known.time.ran - before);
+            }
+            self.unset_curr(thread, cpu);
+        }
         self.cores[cpu as usize].running = NONE;
         if thread >= self.own_threads() {
             let now = scene.now();
@@ -231,7 +245,11 @@ impl Host {
 
     /// A thread that waits on a core has it.
     fn take(&mut self, thread: u32, cpu: u32, now: Nanos) {
-        self.set_curr(thread, cpu);
+        if self.threads[thread as usize].boost {
+            self.arrive(thread, cpu, now);
+        } else {
+            self.set_curr(thread, cpu);
+        }
         let known = &mut self.threads[thread as usize];
         known.account(now);
         known.state = State::Runs;
@@ -241,7 +259,12 @@ impl Host {
         core.running = thread;
         // What is left of another's switch was in vain, and is over.
         core.overhead = self.costs.switch + moved;
+        core.ran_before = known.time.ran;
         self.counters.switches += 1;
+        if known.boost {
+            core.overhead += self.costs.switch_boost;
+            self.run_boost(thread, cpu, now);
+        }
     }
 
     /// Asks a thread that has a core what it does; false: it sleeps.
@@ -289,7 +312,11 @@ impl Host {
     pub(super) fn block<W: Work>(&mut self, thread: u32, cpu: u32, scene: &mut Scene<'_, W>) {
         let now = scene.now();
         self.lose(thread, cpu, scene);
-        self.dequeue(thread, Why::Sleeps, now);
+        if self.threads[thread as usize].boost {
+            self.block_boost(thread, cpu, now);
+        } else {
+            self.dequeue(thread, Why::Sleeps, now);
+        }
         let known = &mut self.threads[thread as usize];
         known.state = State::Asleep;
         known.wants = false;
@@ -354,6 +381,10 @@ impl Host {
 
     /// A thread that sleeps waits for a core from now on; which one.
     pub(super) fn wake(&mut self, thread: u32, from: Option<u32>, now: Nanos) -> u32 {
+        if self.threads[thread as usize].boost {
+            self.threads[thread as usize].wants = true;
+            return self.wake_boost(thread, now);
+        }
         let cpu = self.place(thread, from, now);
         self.threads[thread as usize].wants = true;
         self.come(thread, cpu, now);
@@ -364,7 +395,7 @@ impl Host {
         let running = self.cores[cpu as usize].running;
         if running != NONE {
             self.reckon(cpu, now);
-            if self.preempts(thread, running, cpu) {
+            if self.threads[running as usize].boost || self.preempts(thread, running, cpu) {
                 self.cores[cpu as usize].resched = true;
             }
         }
@@ -373,6 +404,19 @@ impl Host {
 
     /// A thread comes to wait on a core, from sleep or from another.
     pub(super) fn come(&mut self, thread: u32, cpu: u32, now: Nanos) {
+        self.arrive(thread, cpu, now);
+        if self.threads[thread as usize].boost {
+            self.come_boost(thread, cpu, now);
+            return;
+        }
+        if self.cores[cpu as usize].running != NONE {
+            self.reckon(cpu, now);
+        }
+        self.enqueue(thread, cpu, now);
+    }
+
+    /// A thread is on a core's side from now on, and waits.
+    pub(super) fn arrive(&mut self, thread: u32, cpu: u32, now: Nanos) {
         let far = !self
             .map
             .shares_cache(self.threads[thread as usize].cpu, cpu);
@@ -393,10 +437,6 @@ impl Host {
                 self.counters.migrations += 1;
             }
         }
-        if self.cores[cpu as usize].running != NONE {
-            self.reckon(cpu, now);
-        }
-        self.enqueue(thread, cpu, now);
     }
 
     /// A core looks at what has changed for it.
@@ -409,114 +449,6 @@ impl Host {
             }
             _ => {}
         }
-    }
-
-    /// A thread that has a core leaves it; the core looks for another.
-    fn leave_core<W: Work>(&mut self, thread: u32, cpu: u32, scene: &mut Scene<'_, W>) {
-        let now = scene.now();
-        self.reckon(cpu, now);
-        self.put(thread, cpu, scene);
-        self.dequeue(thread, Why::Moves, now);
-    }
-
-    /// And the core goes on, unless an interrupt has it.
-    fn without<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
-        if self.cores[cpu as usize].doing == Doing::Thread {
-            self.schedule(cpu, scene);
-        }
-    }
-
-    /// Takes a thread off wherever it waits or runs; the core that has to look for another.
-    fn remove<W: Work>(&mut self, thread: u32, scene: &mut Scene<'_, W>) -> Option<u32> {
-        let cpu = self.threads[thread as usize].cpu;
-        match self.threads[thread as usize].state {
-            State::Runs => {
-                self.leave_core(thread, cpu, scene);
-                Some(cpu)
-            }
-            State::Waits => {
-                self.threads[thread as usize].account(scene.now());
-                self.dequeue(thread, Why::Moves, scene.now());
-                None
-            }
-            State::Asleep | State::Gone => {
-                // It may be waiting off what it is ahead.
-                self.dequeue(thread, Why::Even, scene.now());
-                None
-            }
-        }
-    }
-
-    pub(super) fn exit<W: Work>(&mut self, thread: u32, scene: &mut Scene<'_, W>) {
-        if self.threads[thread as usize].state == State::Gone {
-            return;
-        }
-        self.threads[thread as usize].account(scene.now());
-        let left = self.remove(thread, scene);
-        self.threads[thread as usize].state = State::Gone;
-        if let Some(cpu) = left {
-            self.without(cpu, scene);
-        }
-    }
-
-    pub(super) fn freeze<W: Work>(&mut self, thread: u32, frozen: bool, scene: &mut Scene<'_, W>) {
-        let known = &mut self.threads[thread as usize];
-        if known.frozen == frozen || known.state == State::Gone {
-            return;
-        }
-        known.frozen = frozen;
-        if frozen {
-            let would = known.state != State::Asleep;
-            let left = self.remove(thread, scene);
-            let known = &mut self.threads[thread as usize];
-            if would {
-                known.since = scene.now();
-            }
-            known.state = State::Asleep;
-            known.wants = would;
-            if let Some(cpu) = left {
-                self.without(cpu, scene);
-            }
-        } else if known.wants {
-            let cpu = self.wake(thread, None, scene.now());
-            self.act(cpu, scene);
-        }
-    }
-
-    /// Where a thread may run has changed.
-    pub(super) fn confine<W: Work>(&mut self, thread: u32, scene: &mut Scene<'_, W>) {
-        let before = self.allowed[thread as usize];
-        self.narrow(thread);
-        let (cpu, allowed) = (
-            self.threads[thread as usize].cpu,
-            self.allowed[thread as usize],
-        );
-        if before == allowed || allowed.contains(CpuId(cpu)) {
-            return;
-        }
-        if matches!(
-            self.threads[thread as usize].state,
-            State::Waits | State::Runs
-        ) {
-            let to = self.anywhere(&allowed);
-            self.go_to(thread, to, scene);
-        } else {
-            self.remove(thread, scene);
-        }
-    }
-
-    /// A thread that waits or runs goes to another core.
-    pub(super) fn go_to<W: Work>(&mut self, thread: u32, to: u32, scene: &mut Scene<'_, W>) {
-        let left = self.remove(thread, scene);
-        self.come(thread, to, scene.now());
-        let running = self.cores[to as usize].running;
-        if running != NONE && self.preempts(thread, running, to) {
-            self.cores[to as usize].resched = true;
-        }
-        if let Some(cpu) = left {
-            self.without(cpu, scene);
-        }
-        self.act(to, scene);
     }
 
     /// Any core of a set: an idle one if there is one, else each in turn, as `cpumask_any_and_distribute` does.
@@ -539,6 +471,7 @@ impl Host {
         self.reckon(cpu, now);
         self.tick_on(cpu, scene);
         self.pass(cpu, now);
+        self.tick_boost(cpu, scene);
         self.balance(cpu, scene);
         if self.cores[cpu as usize].doing == Doing::Thread && self.cores[cpu as usize].resched {
             self.schedule(cpu, scene);

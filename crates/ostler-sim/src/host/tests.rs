@@ -3,10 +3,12 @@
 use ostler_model::{Cpu, CpuId, CpuSet, Nanos, NodeId, Topology};
 use proptest::prelude::*;
 
+mod boosted;
+
 use super::{GroupId, HostCosts, Spawn};
 use crate::check::{Violation, Watcher};
 use crate::random::Stream;
-use crate::work::{Effects, FULL_SPEED, Interrupt, Next, ThreadId, Work};
+use crate::work::{Effect, Effects, FULL_SPEED, Interrupt, IoEvent, Next, ThreadId, Work};
 use crate::world::World;
 
 /// What a thread of the tests does over and over.
@@ -102,6 +104,14 @@ impl Work for Actors {
             let act = self.act(thread);
             act.left = work;
             act.woken_at = Some(now);
+            // An interrupt of a device; only the boost scheduler cares.
+            out.0.push(Effect::Io {
+                thread,
+                event: IoEvent {
+                    task: 1,
+                    arrives: true,
+                },
+            });
         }
         out.notify(thread);
     }

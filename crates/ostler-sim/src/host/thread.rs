@@ -66,6 +66,10 @@ impl Default for Spawn {
 }
 
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the kernel's"
+)]
 pub(super) struct Thread {
     pub state: State,
     pub since: Nanos,
@@ -81,6 +85,8 @@ pub(super) struct Thread {
     /// It would run, were it not frozen.
     pub wants: bool,
     pub frozen: bool,
+    /// The boost scheduler has it.
+    pub boost: bool,
     pub away: Away,
     /// How much of late it would run.
     pub load: Average,
@@ -116,4 +122,6 @@ pub(super) struct Group {
     pub queues: Vec<u32>,
     /// The loads of its queues together.
     pub load: u64,
+    /// From an event to its vCPU running, as the boost scheduler counts it.
+    pub delays: ostler_boost::Delays,
 }

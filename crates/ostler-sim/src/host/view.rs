@@ -122,6 +122,23 @@ impl View<'_> {
         self.host.counters
     }
 
+    /// The boost scheduler's accounts of guests, by cgroup from 1 on (0: nobody's), and the limit of their balances, ns; `None` where there is none.
+    pub fn boost_guests(&self) -> Option<(&[ostler_boost::Guest], u64)> {
+        let boost = self.host.boost.as_deref()?;
+        Some((&boost.guests, boost.config.limit_ns))
+    }
+
+    /// How often a guest's vCPU was put before others for an event, and wasn't: of all its threads that are let in.
+    pub fn boosts(&self, thread: ThreadId) -> Option<(u64, u64)> {
+        let member = self.host.boost.as_deref()?.member(thread.0)?;
+        Some((member.boosts, member.refused))
+    }
+
+    /// From an event to its vCPU running, by guest, as the boost scheduler counts it.
+    pub fn delays(&self, group: GroupId) -> ostler_boost::Delays {
+        self.host.groups[group.0 as usize].delays
+    }
+
     /// What all cores took, in mW times ns (pJ): each in each state for as long as it was in it.
     pub fn energy_pj(&self) -> u128 {
         let costs = &self.host.costs;

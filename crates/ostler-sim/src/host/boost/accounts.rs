@@ -1,0 +1,123 @@
+//! What threads and guests are charged: `bpf/boost/accounts.h`.
+
+use ostler_boost::{NOBODY, Service};
+
+use super::{Boost, Member, Sight};
+
+/// What was charged to a worker since its guest's account last had it is the guest's to bear.
+pub(super) fn hand_on(member: &mut Member, service: &mut Service) {
+    service.owed_ns += member.vcpu.vtime as i64 - member.followed as i64;
+    member.followed = member.vcpu.vtime;
+}
+
+/// A worker comes to wait where the vCPU that it works for would, had that run what all workers of its guest have.
+pub(super) fn follow(member: &mut Member, service: &Service, here: u64, there: u64) {
+    if service.vtime == 0 {
+        return;
+    }
+    let vtime = service.vtime as i64 + here as i64 - there as i64 + service.owed_ns;
+    member.vcpu.vtime = vtime.max(0) as u64;
+    member.vcpu.confidence = service.confidence;
+}
+
+/// Charges a vCPU for what its guest's other threads have run; no further than `most`.
+fn charge_service(member: &mut Member, service: &mut Service, most: u64) {
+    let ran = service.ran_ns - service.settled_ns;
+    service.settled_ns += ran;
+    let owed = service.owed_ns + ran as i64;
+    service.owed_ns = 0;
+    if owed < 0 {
+        if owed.unsigned_abs() > member.vcpu.vtime {
+            service.owed_ns = owed;
+        } else {
+            member.vcpu.vtime -= owed.unsigned_abs();
+        }
+        return;
+    }
+    if member.vcpu.vtime < most {
+        member.vcpu.vtime += owed.unsigned_abs().min(most - member.vcpu.vtime);
+    }
+}
+
+impl Boost {
+    /// Charges a thread for what it has run; what is beyond its share is borrowed from the one that waits.
+    pub(super) fn settle(&mut self, thread: u32, waits: Option<u32>, ran: u64, sight: &Sight<'_>) {
+        let Some(mut member) = self.member(thread).copied() else {
+            return;
+        };
+        let guest = member.guest as usize;
+        let served = member.guest != NOBODY;
+        let mut waited = 0;
+        let mut lender = waits.and_then(|waits| self.member(waits).copied());
+        if let Some(lends) = &lender
+            && lends.guest != member.guest
+            && served
+        {
+            waited = sight.now.saturating_sub(lends.waits_since).min(ran);
+        }
+        if !member.works && served {
+            let most = self.domains[member.domain as usize].now + self.config.limit_ns;
+            charge_service(&mut member, &mut self.services[guest], most);
+        }
+        member.vcpu.vtime += ran - waited;
+        if waited > 0
+            && let Some(lends) = &mut lender
+        {
+            let boosted = member.boosted || member.vcpu.does_io(&self.config);
+            let (mine, theirs) = two(&mut self.guests, guest, lends.guest as usize);
+            member.vcpu.charge(
+                &self.config,
+                mine,
+                (&mut lends.vcpu, theirs),
+                waited,
+                boosted,
+            );
+            if self.guests[guest].balance_ns > 0 {
+                self.domains[member.domain as usize].stirred = true;
+            }
+        }
+        if served {
+            let service = &mut self.services[guest];
+            if member.works {
+                service.ran_ns += ran;
+                service.settled_ns += ran;
+                hand_on(&mut member, service);
+            } else {
+                service.vtime = member.vcpu.vtime;
+                service.domain = member.domain;
+                service.confidence = member.vcpu.confidence;
+            }
+        }
+        self.members[thread as usize] = Some(member);
+        if let (Some(waits), Some(_)) = (waits, &lender) {
+            self.members[waits as usize] = lender;
+        }
+    }
+
+    /// Has the first in a queue pay the second, if it is to.
+    pub(super) fn pay(&mut self, first: u32, second: u32) {
+        let (Some(mut pays), Some(mut paid)) =
+            (self.member(first).copied(), self.member(second).copied())
+        else {
+            return;
+        };
+        if pays.guest == paid.guest || pays.guest == NOBODY || pays.works {
+            return;
+        }
+        let (mine, theirs) = two(&mut self.guests, pays.guest as usize, paid.guest as usize);
+        pays.vcpu.pay(&self.config, mine, (&mut paid.vcpu, theirs));
+        self.members[first as usize] = Some(pays);
+        self.members[second as usize] = Some(paid);
+    }
+}
+
+/// Two of a row at once; they aren't the same.
+fn two<T>(row: &mut [T], one: usize, other: usize) -> (&mut T, &mut T) {
+    if one < other {
+        let (left, right) = row.split_at_mut(other);
+        (&mut left[one], &mut right[0])
+    } else {
+        let (left, right) = row.split_at_mut(one);
+        (&mut right[0], &mut left[other])
+    }
+}

@@ -1,0 +1,483 @@
+//! The callbacks: `bpf/boost/boost.bpf.c`, `hooks.h` and `turns.h`.
+
+use ostler_boost::NOBODY;
+
+use super::{At, Boost, Kick, Member, Sight, accounts};
+use crate::host::fair::NONE;
+
+/// What makes a core a better one to take than any that lacks it. Virtual times stay below.
+const TAKES_UNBOOSTED: u64 = 1 << 63;
+const TAKES_AT_ONCE: u64 = 1 << 62;
+/// Other domains that a core without work looks into.
+const STEAL_MAX: usize = 64;
+
+impl Boost {
+    /// How readily a thread takes a core from the one that has it, 0: not at all.
+    fn rate(&self, thread: u32, cpu: u32, least: u64, event: bool, sight: &Sight<'_>) -> u64 {
+        let core = &self.cores[cpu as usize];
+        let has = if core.runs == NONE {
+            core.held
+        } else {
+            core.runs
+        };
+        if core.next != NONE || !sight.may(thread, cpu) || has == thread {
+            return 0;
+        }
+        let (Some(mine), Some(runs)) = (self.member(thread), self.member(has)) else {
+            return 0;
+        };
+        let (guest, theirs) = (
+            &self.guests[mine.guest as usize],
+            &self.guests[runs.guest as usize],
+        );
+        let boosted = runs.boosted || runs.vcpu.does_io(&self.config);
+        let mut vtime = runs.vcpu.vtime;
+        if core.runs != NONE {
+            vtime += sight.now - runs.runs_since;
+        }
+        let takes = if event {
+            // The C tells guests apart by where they are.
+            mine.guest != runs.guest
+                && mine
+                    .vcpu
+                    .preempts(&self.config, guest, least, (&runs.vcpu, theirs), boosted)
+        } else {
+            !boosted && mine.vcpu.vtime + self.wake_granularity < vtime
+        };
+        if !takes {
+            return 0;
+        }
+        if !boosted {
+            vtime |= TAKES_UNBOOSTED;
+        }
+        if core.runs != NONE {
+            vtime |= TAKES_AT_ONCE;
+        }
+        vtime + 1
+    }
+
+    /// The core that a thread takes from another.
+    fn victim(&self, thread: u32, least: u64, event: bool, sight: &Sight<'_>) -> Option<u32> {
+        let domain = &self.domains[self.member(thread)?.domain as usize];
+        let least = if least == u64::MAX { domain.now } else { least };
+        let mut best = (0, None);
+        for cpu in &domain.cores {
+            let rated = self.rate(thread, *cpu, least, event, sight);
+            if rated > best.0 {
+                best = (rated, Some(*cpu));
+            }
+        }
+        best.1
+    }
+
+    fn take_core(&mut self, cpu: u32, thread: u32) {
+        let core = &mut self.cores[cpu as usize];
+        core.next = thread;
+        if core.runs != NONE {
+            self.kicks.push(Kick::Preempt(cpu));
+        }
+    }
+
+    /// `boost_enqueue`.
+    pub fn enqueue(&mut self, thread: u32, cpu: u32, wakes: bool, sight: &Sight<'_>) {
+        let number = self.cores[cpu as usize].domain;
+        let now = self.domains[number as usize].now;
+        let Some(mut member) = self.member(thread).copied() else {
+            return;
+        };
+        let guest = member.guest as usize;
+        let from = (member.domain != number).then_some(member.domain);
+        let works = member.works && member.guest != NOBODY;
+        if works && wakes && member.event_at.is_none() {
+            member.event_at = Some(sight.now);
+        }
+        let mut least = u64::MAX;
+        if from.is_some()
+            || member.moved
+            || member.event_at.is_some()
+            || member.vcpu.vtime + self.config.slice_ns < now
+        {
+            least = self.meets(number, cpu, thread, sight);
+        }
+        if works {
+            accounts::hand_on(&mut member, &mut self.services[guest]);
+        }
+        if let Some(from) = from {
+            let there = self.domains[from as usize].now;
+            member.vcpu.vtime = (member.vcpu.vtime + now).saturating_sub(there);
+            member.domain = number;
+        }
+        if works {
+            let scale = self.domains[self.services[guest].domain as usize].now;
+            accounts::follow(&mut member, &self.services[guest], now, scale);
+        }
+        if least == u64::MAX {
+            least = now;
+        } else if (from.is_some() || member.moved)
+            && member.vcpu.vtime > least + self.config.slice_ns
+        {
+            member.vcpu.vtime = least + self.config.slice_ns;
+        }
+        if wakes || from.is_some() || member.moved {
+            member.vcpu.arrives(&self.config, least);
+        }
+        member.followed = member.vcpu.vtime;
+        member.moved = false;
+        member.at = At::Waits;
+        member.cpu = cpu;
+        member.waits_since = sight.now;
+        self.members[thread as usize] = Some(member);
+        let mut taken = None;
+        if member.event_at.is_some() && member.guest != NOBODY {
+            taken = self.victim(thread, least, true, sight);
+            self.note_boost(thread, taken.is_some());
+        }
+        if taken.is_none() && wakes {
+            taken = self.victim(thread, least, false, sight);
+        }
+        if let Some(cpu) = taken {
+            if self.cores[cpu as usize].runs != NONE {
+                let slice = self.stretch(&member, least);
+                if let Some(member) = self.member_mut(thread) {
+                    member.slice = slice;
+                }
+                self.cores[cpu as usize].local.push_front(thread);
+                self.kicks.push(Kick::Preempt(cpu));
+                return;
+            }
+            self.take_core(cpu, thread);
+        }
+        if self.stirs(thread) {
+            self.domains[number as usize].stirred = true;
+        }
+        self.insert(number, thread);
+        let idle = sight.idle.intersection(&sight.allowed[thread as usize]);
+        if let Some(idle) = idle.first() {
+            self.kicks.push(Kick::Idle(idle.0));
+        }
+    }
+
+    fn note_boost(&mut self, thread: u32, taken: bool) {
+        if let Some(member) = self.member_mut(thread) {
+            if taken {
+                member.boosted = true;
+                member.boosts += 1;
+            } else {
+                member.refused += 1;
+            }
+        }
+    }
+
+    /// How long a vCPU that goes before others may run.
+    fn stretch(&self, member: &Member, least: u64) -> u64 {
+        let slice = self.config.slice_ns;
+        let room = (least + slice).saturating_sub(member.vcpu.vtime);
+        if room > 0 {
+            room.clamp(slice / 4, slice)
+        } else {
+            slice
+        }
+    }
+
+    /// The virtual time of a domain goes on with whoever has a core by its own right.
+    fn advance(&mut self, number: u32, vtime: u64) {
+        let domain = &mut self.domains[number as usize];
+        domain.now = domain.now.max(vtime);
+    }
+
+    /// Whether one that has an event goes before another whose turn it is; if so, it is boosted.
+    fn goes_before(&mut self, urgent: u32, other: u32, least: u64) -> bool {
+        let (Some(mine), Some(theirs)) = (self.member(urgent), self.member(other)) else {
+            return false;
+        };
+        let boosted = theirs.boosted || theirs.vcpu.does_io(&self.config);
+        let (guest, others) = (
+            &self.guests[mine.guest as usize],
+            &self.guests[theirs.guest as usize],
+        );
+        if mine.guest == theirs.guest
+            || !mine
+                .vcpu
+                .preempts(&self.config, guest, least, (&theirs.vcpu, others), boosted)
+        {
+            return false;
+        }
+        self.note_boost(urgent, true);
+        true
+    }
+
+    /// Gives the core to whoever waits in a domain: whether there was anybody.
+    fn serve(&mut self, number: u32, cpu: u32, sight: &Sight<'_>) -> bool {
+        if !self.domains[number as usize].stirred {
+            let queue = &self.domains[number as usize].queue;
+            let first = queue.iter().find(|(_, thread)| sight.may(*thread, cpu));
+            let Some((_, thread)) = first.copied() else {
+                return false;
+            };
+            return self.take(number, cpu, thread, sight);
+        }
+        self.domains[number as usize].stirred = false;
+        let head = self.look(number, cpu, sight);
+        if !head.calm {
+            self.domains[number as usize].stirred = true;
+        }
+        if head.first == NONE {
+            return false;
+        }
+        if head.urgent != NONE && head.urgent != head.first {
+            let least = self.domains[number as usize].now;
+            if self.goes_before(head.urgent, head.first, least) {
+                return self.take(number, cpu, head.urgent, sight);
+            }
+        }
+        let mut first = head.first;
+        if head.second != NONE {
+            self.pay(first, head.second);
+            let vtime = |thread| self.member(thread).map_or(0, |member| member.vcpu.vtime);
+            if vtime(head.second) < vtime(first) {
+                first = head.second;
+            }
+        }
+        self.take(number, cpu, first, sight)
+    }
+
+    /// Whether the one that has had its turn keeps its core.
+    fn keeps(&mut self, thread: u32, cpu: u32, ran: u64, sight: &Sight<'_>) -> bool {
+        let number = self.cores[cpu as usize].domain;
+        let head = self.look(number, cpu, sight);
+        if head.first == NONE {
+            self.settle(thread, None, ran, sight);
+            self.charged(thread, ran, sight.now);
+            let vtime = self.member(thread).map_or(0, |member| member.vcpu.vtime);
+            self.advance(number, vtime);
+            return true;
+        }
+        if let (Some(runs), Some(first)) = (self.member(thread), self.member(head.first))
+            && runs.guest != NOBODY
+            && runs.guest != first.guest
+            && runs.vcpu.goes_on(
+                &self.config,
+                &self.guests[runs.guest as usize],
+                (&first.vcpu, &self.guests[first.guest as usize]),
+                ran,
+            )
+        {
+            return true;
+        }
+        self.settle(thread, Some(head.first), ran, sight);
+        self.charged(thread, ran, sight.now);
+        if let Some(runs) = self.member_mut(thread) {
+            runs.boosted = false;
+        }
+        let behind = |boost: &Boost| {
+            let vtime = |thread| boost.member(thread).map_or(0, |member| member.vcpu.vtime);
+            vtime(thread) > vtime(head.first)
+        };
+        if behind(self) {
+            return false;
+        }
+        self.pay(thread, head.first);
+        if behind(self) {
+            return false;
+        }
+        let vtime = self.member(thread).map_or(0, |member| member.vcpu.vtime);
+        self.advance(number, vtime);
+        true
+    }
+
+    fn charged(&mut self, thread: u32, ran: u64, now: u64) {
+        if let Some(member) = self.member_mut(thread) {
+            member.charged_at += ran;
+            member.runs_since = now;
+        }
+    }
+
+    /// `boost_dispatch`: `prev` has had its turn and would go on; its run time is told.
+    pub fn dispatch(&mut self, cpu: u32, prev: Option<(u32, u64)>, sight: &Sight<'_>) {
+        let number = self.cores[cpu as usize].domain;
+        let next = std::mem::replace(&mut self.cores[cpu as usize].next, NONE);
+        if next != NONE && self.take(number, cpu, next, sight) {
+            if let Some((prev, _)) = prev
+                && let Some(member) = self.member_mut(prev)
+            {
+                member.boosted = false;
+            }
+            return;
+        }
+        let Some((prev, ran)) = prev else {
+            if !self.serve(number, cpu, sight) {
+                self.steal(number, cpu, sight);
+            }
+            return;
+        };
+        let uncharged = self
+            .member(prev)
+            .map_or(0, |member| ran.saturating_sub(member.charged_at));
+        if self.keeps(prev, cpu, uncharged, sight) {
+            let slice = self.config.slice_ns;
+            if let Some(member) = self.member_mut(prev) {
+                member.slice = slice;
+            }
+            self.begin_turn(cpu, slice, sight.now);
+        } else {
+            self.serve(number, cpu, sight);
+        }
+    }
+
+    fn steal(&mut self, number: u32, cpu: u32, sight: &Sight<'_>) {
+        let domains = self.domains.len();
+        for at in 1..STEAL_MAX.min(domains) {
+            let other = (number as usize + at) % domains;
+            if self.serve(other as u32, cpu, sight) {
+                return;
+            }
+        }
+    }
+
+    /// `boost_running`; the time from its event, if it had one.
+    pub fn running(&mut self, thread: u32, cpu: u32, ran: u64, now: u64) -> Option<u64> {
+        let core = &mut self.cores[cpu as usize];
+        core.local.retain(|local| *local != thread);
+        core.runs = thread;
+        core.held = NONE;
+        if core.next != NONE && core.next != thread {
+            self.kicks.push(Kick::Preempt(cpu));
+        }
+        let member = *self.member(thread)?;
+        if !member.boosted {
+            self.advance(member.domain, member.vcpu.vtime);
+        }
+        let known = self.member_mut(thread)?;
+        known.at = At::Runs;
+        known.cpu = cpu;
+        known.runs_since = now;
+        known.charged_at = ran;
+        known.event_at = None;
+        let slice = known.slice;
+        self.begin_turn(cpu, slice, now);
+        member
+            .event_at
+            .filter(|_| !member.works)
+            .map(|event| now - event)
+    }
+
+    /// `boost_stopping`.
+    pub fn stopping(&mut self, thread: u32, cpu: u32, runnable: bool, ran: u64, sight: &Sight<'_>) {
+        let number = self.cores[cpu as usize].domain;
+        let Some(member) = self.member(thread).copied() else {
+            return;
+        };
+        let core = &mut self.cores[cpu as usize];
+        core.runs = NONE;
+        core.held = if runnable && member.slice > 0 {
+            thread
+        } else {
+            NONE
+        };
+        let uncharged = ran.saturating_sub(member.charged_at);
+        let mut waits = None;
+        if member.boosted || member.vcpu.does_io(&self.config) {
+            waits = Some(self.look(number, cpu, sight).first).filter(|first| *first != NONE);
+        }
+        self.settle(thread, waits, uncharged, sight);
+        if let Some(member) = self.member_mut(thread) {
+            member.charged_at += uncharged;
+            member.boosted = false;
+            member.waits_since = sight.now;
+            member.at = if runnable { At::Waits } else { At::Asleep };
+        }
+    }
+
+    /// `boost_tick`, with the task that the guest runs.
+    pub fn tick(&mut self, thread: u32, task: u64) {
+        let config = self.config;
+        if let Some(member) = self.member_mut(thread)
+            && !member.works
+        {
+            member.vcpu.tick(&config, task);
+        }
+    }
+
+    /// An event for a vCPU, or from it.
+    pub fn event(&mut self, thread: u32, task: u64, device: bool, sight: &Sight<'_>) {
+        let Some(member) = self.member_mut(thread) else {
+            return;
+        };
+        member.vcpu.point(if device { task } else { 0 });
+        if member.at == At::Runs {
+            member.boosted = member.guest != NOBODY;
+            return;
+        }
+        member.event_at = member.event_at.or(Some(sight.now));
+        if member.at != At::Waits || member.boosted || member.guest == NOBODY {
+            return;
+        }
+        let (number, cpu) = (member.domain, member.cpu);
+        self.domains[number as usize].stirred = true;
+        let core = &self.cores[cpu as usize];
+        if core.held == thread && core.next == NONE {
+            self.note_boost(thread, true);
+            return;
+        }
+        let least = self.meets(number, cpu, thread, sight);
+        let taken = self.victim(thread, least, true, sight);
+        self.note_boost(thread, taken.is_some());
+        if let Some(cpu) = taken {
+            self.take_core(cpu, thread);
+        }
+    }
+
+    /// What one of a guest's threads that isn't let in has run.
+    pub fn served(&mut self, group: u32, ran: u64) {
+        if let Some(service) = self.services.get_mut(group as usize + 1) {
+            service.ran_ns += ran;
+        }
+    }
+
+    fn begin_turn(&mut self, cpu: u32, slice: u64, now: u64) {
+        let core = &mut self.cores[cpu as usize];
+        core.turn_ends = now + slice;
+        if core.turn_fires <= now || core.turn_fires > core.turn_ends {
+            core.turn_fires = core.turn_ends;
+            self.kicks.push(Kick::Turn(cpu, core.turn_ends));
+        }
+    }
+
+    /// A core's timer has gone off.
+    pub fn turn_over(&mut self, cpu: u32, now: u64) {
+        let core = &mut self.cores[cpu as usize];
+        if core.turn_fires != now {
+            return;
+        }
+        core.turn_fires = 0;
+        if core.runs == NONE {
+            return;
+        }
+        if now < core.turn_ends {
+            core.turn_fires = core.turn_ends;
+            self.kicks.push(Kick::Turn(cpu, core.turn_ends));
+        } else {
+            self.kicks.push(Kick::Preempt(cpu));
+        }
+    }
+
+    /// One that has a core has run for a time, of its slice; or its slice is taken from it.
+    pub fn spend(&mut self, thread: u32, ran: u64) {
+        if let Some(member) = self.member_mut(thread) {
+            member.slice = member.slice.saturating_sub(ran);
+        }
+    }
+
+    /// What it has of its slice.
+    pub fn slice_left(&self, thread: u32) -> u64 {
+        self.member(thread).map_or(0, |member| member.slice)
+    }
+
+    /// A whole slice, where nobody else wants the core.
+    pub fn refill(&mut self, thread: u32) {
+        let slice = self.config.slice_ns;
+        if let Some(member) = self.member_mut(thread) {
+            member.slice = slice;
+        }
+    }
+}

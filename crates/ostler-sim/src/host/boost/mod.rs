@@ -1,0 +1,259 @@
+//! vCPUs by who does IO: the scheduler of bpf/boost, over the same arithmetic (`ostler_boost`, bpf/core/boost.h).
+//!
+//! Its parts are named as there, and say what is there; why is told in that folder's essays and in docs/decisions/0014 and 0015. What the kernel's sched_ext does
+//! around them is the host's: it asks [`Boost::dispatch`] when a core has nobody of its class at hand, and carries out the kicks that come of it.
+//!
+//! | part | there |
+//! |---|---|
+//! | `queue` | queue.h: who waits in a domain, and whom one meets on its core |
+//! | `accounts` | accounts.h: charges, payments, what a guest's other threads run |
+//! | `calls` | boost.bpf.c, hooks.h, turns.h: the callbacks |
+//! | this | state.h: what it knows |
+//!
+//! Changed: a domain has any number of cores, times are the world's, and there is no lock since nothing happens at once.
+
+mod accounts;
+mod calls;
+mod queue;
+
+use std::collections::VecDeque;
+
+use ostler_boost::{Config, Conflict, Degradation, Guest, NOBODY, Service, Vcpu};
+use ostler_model::{CpuId, CpuSet};
+
+use super::fair::NONE;
+
+/// One that wakes takes a core by its own right from who has had more by this (`WAKE_GRANULARITY` of crates/ostler-act/src/boost.rs).
+const WAKE_GRANULARITY_NS: u64 = 1_000_000;
+
+/// The arithmetic's settings, by the operator's.
+pub fn config(settings: &ostler_model::BoostSettings) -> Config {
+    Config {
+        slice_ns: settings.slice.0,
+        slice_max_ns: settings.slice_max.0,
+        limit_ns: settings.limit.0,
+        threshold: settings.threshold,
+        confidence_max: settings.confidence_max,
+        degradation: match settings.degradation {
+            ostler_model::Degradation::Halve => Degradation::Halve,
+            ostler_model::Degradation::Decrement => Degradation::Decrement,
+            ostler_model::Degradation::Forget => Degradation::Forget,
+        },
+        conflict: match settings.conflict {
+            ostler_model::Conflict::Confidence => Conflict::ByConfidence,
+            ostler_model::Conflict::Balance => Conflict::ByBalance,
+            ostler_model::Conflict::Neither => Conflict::Neither,
+        },
+        enabled: u32::from(settings.io),
+        spare: 0,
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum At {
+    Asleep,
+    Waits,
+    Runs,
+}
+
+/// A thread that is let in, `struct boost_thread`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Member {
+    pub vcpu: Vcpu,
+    pub guest: u32,
+    pub domain: u32,
+    pub at: At,
+    pub cpu: u32,
+    pub waits_since: u64,
+    pub runs_since: u64,
+    /// Its run time when it was last charged.
+    pub charged_at: u64,
+    pub event_at: Option<u64>,
+    pub boosted: bool,
+    pub moved: bool,
+    pub works: bool,
+    pub followed: u64,
+    /// What is left of its slice; the kernel's.
+    pub slice: u64,
+    pub boosts: u64,
+    pub refused: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Domain {
+    pub now: u64,
+    pub cores: Vec<u32>,
+    /// Threads that wait, by the virtual time that they had when they came.
+    pub queue: Vec<(u64, u32)>,
+    /// Somebody in the queue has to be told from its place there.
+    pub stirred: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct BoostCore {
+    pub domain: u32,
+    pub runs: u32,
+    pub next: u32,
+    pub held: u32,
+    /// Threads that are this core's already; the kernel's local queue.
+    pub local: VecDeque<u32>,
+    pub turn_ends: u64,
+    pub turn_fires: u64,
+}
+
+/// What the scheduler wants of a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kick {
+    /// Its vCPU has had its turn.
+    Preempt(u32),
+    /// It may sleep, and there is work.
+    Idle(u32),
+    /// A timer at a time.
+    Turn(u32, u64),
+}
+
+/// What the scheduler sees of the host.
+#[derive(Clone, Copy)]
+pub(super) struct Sight<'a> {
+    pub now: u64,
+    pub allowed: &'a [CpuSet],
+    pub idle: &'a CpuSet,
+}
+
+impl Sight<'_> {
+    fn may(&self, thread: u32, cpu: u32) -> bool {
+        self.allowed[thread as usize].contains(CpuId(cpu))
+    }
+}
+
+/// The scheduler.
+#[derive(Clone, Debug)]
+pub(super) struct Boost {
+    pub config: Config,
+    wake_granularity: u64,
+    members: Vec<Option<Member>>,
+    /// By number: [`NOBODY`]'s first.
+    pub guests: Vec<Guest>,
+    services: Vec<Service>,
+    domains: Vec<Domain>,
+    cores: Vec<BoostCore>,
+    pub kicks: Vec<Kick>,
+}
+
+impl Boost {
+    pub fn new(config: Config, domains: &[CpuSet], cores: usize) -> Boost {
+        let mut boost = Boost {
+            config,
+            wake_granularity: WAKE_GRANULARITY_NS,
+            members: Vec::new(),
+            guests: vec![Guest::default()],
+            services: vec![Service::default()],
+            domains: Vec::new(),
+            cores: vec![
+                BoostCore {
+                    domain: 0,
+                    runs: NONE,
+                    next: NONE,
+                    held: NONE,
+                    local: VecDeque::new(),
+                    turn_ends: 0,
+                    turn_fires: 0,
+                };
+                cores
+            ],
+            kicks: Vec::new(),
+        };
+        for (number, set) in domains.iter().enumerate() {
+            boost.domains.push(Domain {
+                now: 0,
+                cores: set.iter().map(|cpu| cpu.0).collect(),
+                queue: Vec::new(),
+                stirred: false,
+            });
+            for cpu in set {
+                boost.cores[cpu.0 as usize].domain = number as u32;
+            }
+        }
+        boost
+    }
+
+    pub fn member(&self, thread: u32) -> Option<&Member> {
+        self.members.get(thread as usize)?.as_ref()
+    }
+
+    fn member_mut(&mut self, thread: u32) -> Option<&mut Member> {
+        self.members.get_mut(thread as usize)?.as_mut()
+    }
+
+    /// Lets a thread in, whose guest is told by its cgroup.
+    pub fn enable(&mut self, thread: u32, group: Option<u32>, works: bool, cpu: u32, ran: u64) {
+        let guest = group.map_or(NOBODY, |group| group + 1);
+        if self.guests.len() <= guest as usize {
+            self.guests.resize(guest as usize + 1, Guest::default());
+            self.services.resize(guest as usize + 1, Service::default());
+        }
+        if self.members.len() <= thread as usize {
+            self.members.resize(thread as usize + 1, None);
+        }
+        let domain = self.cores[cpu as usize].domain;
+        let vtime = self.domains[domain as usize].now;
+        self.members[thread as usize] = Some(Member {
+            vcpu: Vcpu {
+                vtime,
+                ..Vcpu::default()
+            },
+            guest,
+            domain,
+            at: At::Asleep,
+            cpu,
+            waits_since: 0,
+            runs_since: 0,
+            charged_at: ran,
+            event_at: None,
+            boosted: false,
+            moved: true,
+            works,
+            followed: vtime,
+            slice: self.config.slice_ns,
+            boosts: 0,
+            refused: 0,
+        });
+    }
+
+    pub fn disable(&mut self, thread: u32) {
+        self.remove(thread);
+        if let Some(member) = self.members.get_mut(thread as usize) {
+            *member = None;
+        }
+    }
+
+    /// Others than before may share its cores.
+    pub fn moved(&mut self, thread: u32) {
+        if let Some(member) = self.member_mut(thread) {
+            member.moved = true;
+        }
+    }
+
+    pub fn is_clear(&self, cpu: u32) -> bool {
+        self.cores[cpu as usize].local.is_empty()
+    }
+
+    /// The first of those that are a core's already.
+    pub fn local(&self, cpu: u32) -> Option<u32> {
+        self.cores[cpu as usize].local.front().copied()
+    }
+
+    /// `boost_select_cpu`, where a core sleeps: it is that one's without a queue.
+    pub fn insert_local(&mut self, thread: u32, cpu: u32) {
+        let slice = self.config.slice_ns;
+        if let Some(member) = self.member_mut(thread) {
+            member.slice = slice;
+        }
+        self.cores[cpu as usize].local.push_back(thread);
+    }
+
+    /// What the kernel does with one that a higher class stops in the midst of its slice.
+    pub fn keep_local(&mut self, thread: u32, cpu: u32) {
+        self.cores[cpu as usize].local.push_front(thread);
+    }
+}

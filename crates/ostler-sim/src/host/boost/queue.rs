@@ -1,0 +1,134 @@
+//! Who waits in a domain: `bpf/boost/queue.h`.
+
+use ostler_boost::NOBODY;
+
+use super::{Boost, Sight};
+use crate::host::fair::NONE;
+
+/// As far as the head of a queue is looked at, by what virtual times are now.
+const LOOK_MAX: usize = 16;
+/// As far as it is searched.
+const SEARCH_MAX: usize = 1024;
+
+/// The two with the least virtual times of those that wait and may run on a core, and the first that has an event.
+pub(super) struct Head {
+    pub first: u32,
+    pub second: u32,
+    pub urgent: u32,
+    pub calm: bool,
+    first_vtime: u64,
+    second_vtime: u64,
+}
+
+impl Boost {
+    /// Whether one that comes to wait is to be told from its place in the queue.
+    pub(super) fn stirs(&self, thread: u32) -> bool {
+        self.member(thread).is_some_and(|member| {
+            member.event_at.is_some() || self.guests[member.guest as usize].balance_ns > 0
+        })
+    }
+
+    pub(super) fn look(&self, number: u32, cpu: u32, sight: &Sight<'_>) -> Head {
+        let mut head = Head {
+            first: NONE,
+            second: NONE,
+            urgent: NONE,
+            calm: true,
+            first_vtime: u64::MAX,
+            second_vtime: u64::MAX,
+        };
+        let mut looked = 0;
+        for (at, (_, thread)) in self.domains[number as usize].queue.iter().enumerate() {
+            if at >= SEARCH_MAX || looked >= LOOK_MAX {
+                head.calm = false;
+                break;
+            }
+            if self.stirs(*thread) {
+                head.calm = false;
+            }
+            if !sight.may(*thread, cpu) {
+                continue;
+            }
+            looked += 1;
+            let Some(member) = self.member(*thread) else {
+                continue;
+            };
+            let vtime = member.vcpu.vtime;
+            if member.event_at.is_some() && member.guest != NOBODY && head.urgent == NONE {
+                head.urgent = *thread;
+            }
+            if vtime < head.first_vtime {
+                head.second = head.first;
+                head.second_vtime = head.first_vtime;
+                head.first = *thread;
+                head.first_vtime = vtime;
+            } else if vtime < head.second_vtime {
+                head.second = *thread;
+                head.second_vtime = vtime;
+            }
+        }
+        head
+    }
+
+    /// The least virtual time of the others on a thread's core; the greatest number: nobody is there.
+    pub(super) fn meets(&self, number: u32, cpu: u32, thread: u32, sight: &Sight<'_>) -> u64 {
+        let head = self.look(number, cpu, sight);
+        let least = if head.first == thread {
+            head.second_vtime
+        } else {
+            head.first_vtime
+        };
+        let core = &self.cores[cpu as usize];
+        let has = if core.runs == NONE {
+            core.held
+        } else {
+            core.runs
+        };
+        if has == thread {
+            return least;
+        }
+        self.member(has)
+            .map_or(least, |runs| least.min(runs.vcpu.vtime))
+    }
+
+    /// Takes one that waits in a domain to a core, if it is still there and may run there.
+    pub(super) fn take(&mut self, number: u32, cpu: u32, thread: u32, sight: &Sight<'_>) -> bool {
+        let slice = self.config.slice_ns;
+        let queue = &mut self.domains[number as usize].queue;
+        let Some(at) = queue.iter().position(|(_, waits)| *waits == thread) else {
+            return false;
+        };
+        if !sight.may(thread, cpu) {
+            return false;
+        }
+        queue.remove(at);
+        if let Some(member) = self.member_mut(thread) {
+            member.slice = slice;
+        }
+        self.cores[cpu as usize].local.push_back(thread);
+        true
+    }
+
+    pub(super) fn insert(&mut self, number: u32, thread: u32) {
+        let vtime = self.member(thread).map_or(0, |member| member.vcpu.vtime);
+        let queue = &mut self.domains[number as usize].queue;
+        let at = queue.partition_point(|(key, _)| *key <= vtime);
+        queue.insert(at, (vtime, thread));
+    }
+
+    /// Takes a thread out of whatever it waits in.
+    pub fn remove(&mut self, thread: u32) {
+        for domain in &mut self.domains {
+            domain.queue.retain(|(_, waits)| *waits != thread);
+        }
+        for core in &mut self.cores {
+            core.local.retain(|waits| *waits != thread);
+            if core.held == thread {
+                core.held = NONE;
+            }
+            if core.next == thread {
+                core.next = NONE;
+            }
+        }
+    }
+}
