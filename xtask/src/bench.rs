@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use ostler_lab::report::{BenchLine, render_benches};
+use ostler_report::{BenchLine, render_benches};
 
 use crate::run;
 

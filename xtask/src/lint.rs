@@ -31,6 +31,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("ostler-record", &["ostler-model"]),
     ("ostler-guest", &["ostler-abi"]),
     ("ostler-load", &[]),
+    ("ostler-report", &[]),
     ("ostler-scenario", &["ostler-model"]),
     (
         "ostler-sim",
@@ -42,6 +43,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
             "ostler-boost",
             "ostler-hints",
             "ostler-record",
+            "ostler-report",
             "ostler-scenario",
         ],
     ),
@@ -51,6 +53,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
             "ostler-model",
             "ostler-abi",
             "ostler-load",
+            "ostler-report",
             "ostler-scenario",
             "machine-memory",
         ],
@@ -74,7 +77,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("machine-memory", &[]),
     ("machine-programs", &[]),
     ("machine-time", &["machine-memory", "ostler-abi"]),
-    ("xtask", &["ostler-lab"]),
+    ("xtask", &["ostler-lab", "ostler-report"]),
     ("bench-harness", &[]),
 ];
 

@@ -2,12 +2,12 @@
 //! of two, so what is known is the share at each of these, and nothing between.
 
 use ostler_model::delay_bound;
+use ostler_report::frame::{Drawing, Panel, broken_line, folded_table, hit};
+use ostler_report::lines::{LEGEND_ROW, legend};
+use ostler_report::say::{MISSING, micros, percent, short};
+use ostler_report::scale::Scale;
+use ostler_report::{Look, Node, el};
 
-use super::curves::{LEGEND_ROW, legend};
-use super::frame::{Drawing, Panel, broken_line, folded_table, hit};
-use super::node::{Node, el};
-use super::palette::{Look, looks};
-use super::scale::{MISSING, Scale, micros, percent, short};
 use super::summary::{PolicySummary, RunSummary};
 
 const WIDTH: f64 = 1040.0;
@@ -47,7 +47,7 @@ pub fn figure(run: &RunSummary) -> Option<Node> {
     let counted: Vec<_> = run
         .policies
         .iter()
-        .zip(looks(&run.policies))
+        .zip(run.looks())
         .filter_map(|(policy, look)| Some((policy, look, delays(policy)?)))
         .collect();
     if counted.is_empty() {
@@ -77,7 +77,9 @@ pub fn figure(run: &RunSummary) -> Option<Node> {
     let series = counted.iter().zip(&curves);
     marks.extend(series.map(|((policy, look, _), points)| curve(policy, *look, points, &x, &y)));
     marks.push(legend(
-        counted.iter().map(|(policy, look, _)| (*policy, *look)),
+        counted
+            .iter()
+            .map(|(policy, look, _)| (policy.policy.as_str(), *look)),
         panel.right() + 30.0,
         panel.top,
     ));

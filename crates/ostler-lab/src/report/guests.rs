@@ -1,9 +1,11 @@
 //! One policy over time, guest by guest (seed figure 3.9): the cores' time that each had, and, where the steward's scheduler has vCPUs, how often those
 //! of the guest that serves the load were put before others, what that borrowed, and what was paid for it. All policies share their scales.
 
-use super::frame::{Drawing, Panel, broken_line, folded_table, hit, line};
-use super::node::{Node, el};
-use super::scale::{MISSING, Scale, extent, short};
+use ostler_report::frame::{Drawing, Panel, broken_line, folded_table, hit, line};
+use ostler_report::say::{MISSING, short};
+use ostler_report::scale::{Scale, extent};
+use ostler_report::{Node, el};
+
 use super::sharing::{Account, GuestSpan, GuestTimeline, Sharing};
 use super::summary::{PolicySummary, RunSummary};
 

@@ -1,9 +1,10 @@
 //! The first thing one reads: what was run, and in four numbers what came of it.
 
-use super::bars::times;
-use super::node::{Node, el};
-use super::scale::{micros, percent, short};
-use super::summary::{Clock, Family, Figures, PolicySummary, RunSummary, Spread};
+use ostler_report::figures::Figures;
+use ostler_report::say::{micros, percent, short, times};
+use ostler_report::{Family, Node, Spread, el};
+
+use super::summary::{Clock, PolicySummary, RunSummary};
 
 /// The page's head.
 pub fn header(run: &RunSummary) -> Node {

@@ -1,7 +1,9 @@
 //! What the emulated machine counted under each policy: where accesses were served, and what they cost.
 
-use super::node::{Node, el};
-use super::scale::{percent, short};
+use ostler_report::say::{percent, short};
+use ostler_report::table::missing;
+use ostler_report::{Node, el};
+
 use super::summary::RunSummary;
 use crate::events::{MachineCounters, SERVED};
 
@@ -34,15 +36,11 @@ pub fn table(run: &RunSummary) -> Option<Node> {
         let cells = cells(counted, caches, nodes);
         el("tr")
             .child(el("th").attr("scope", "row").text((*policy).to_owned()))
-            .children(cells.into_iter().map(|cell| {
-                match cell {
-                    Some(text) => el("td").text(text),
-                    None => el("td")
-                        .class("missing")
-                        .attr("aria-label", "not measured")
-                        .text("\u{2013}"),
-                }
-            }))
+            .children(
+                cells
+                    .into_iter()
+                    .map(|cell| cell.map_or_else(missing, |text| el("td").text(text))),
+            )
     });
     Some(
         el("figure").class("summary").child(

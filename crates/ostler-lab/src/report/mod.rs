@@ -1,49 +1,30 @@
 //! The report: from a [`RunSummary`] to one HTML file that needs nothing else.
 //!
-//! [`render`] is pure: no clock, no files, no network. The page carries its own style and a few lines of script for the pointer;
-//! without them it is still complete (SVG titles, tables behind every plot), and its content policy forbids it to load anything.
-//!
-//! ```text
-//!  summary (typed, serde) -> headline, table, curves, bars, machine, sharing, timeline -> node (escaping) -> HTML that is well-formed XML
-//!                                      scale, frame, palette
-//! ```
-//!
-//! Three rules hold everywhere, and have tests: what was not measured is a gap and never a zero; names and reasons come from guests and
-//! operators and are text, never markup; nothing is told by colour alone.
-//!
-//! Depends on serde, and on the events for what a machine counts.
+//! [`render`] is pure: no clock, no files, no network. What its figures are drawn with is `ostler-report`'s; here is what is shown of a run of the lab, and
+//! in which order.
 
-mod bars;
-mod benches;
+mod costs;
 mod curves;
 mod delays;
-mod frame;
 mod guests;
 mod headline;
 mod machine;
-mod node;
-mod palette;
-mod scale;
 mod shares;
 mod sharing;
 mod summary;
 mod table;
-mod timeline;
 
 #[cfg(test)]
 mod tests;
 
-pub use benches::{BenchLine, render_benches};
+pub use ostler_report::figures::{Figures, PolicyLine};
+pub use ostler_report::timeline::{Cores, Decision, Interval, Sample, Timeline};
+pub use ostler_report::{Family, Spread};
 pub use sharing::{Account, GuestShare, GuestSpan, GuestTimeline, Sharing};
-pub use summary::{
-    Clock, Cores, CurvePoint, Decision, Family, Figures, Host, Interval, PolicyLine, PolicySummary,
-    RunSummary, Sample, Spread, Timeline,
-};
+pub use summary::{Clock, CurvePoint, Host, PolicySummary, RunSummary};
 
-use node::{Node, el};
-
-const STYLE: &str = include_str!("style.css");
-const SCRIPT: &str = include_str!("hover.js");
+use ostler_report::timeline;
+use ostler_report::{Node, el, page, section};
 
 /// The whole page for a run of one load.
 pub fn render(run: &RunSummary) -> String {
@@ -63,48 +44,7 @@ pub fn render_all(runs: &[&RunSummary]) -> String {
         [headline::header(run), main(run)].map(|part| part.prefix_ids(&prefix))
     });
     let body = el("body").children(parts).child(footer());
-    page(scenario, body)
-}
-
-/// A page that needs nothing else, with this body.
-fn page(title: &str, body: Node) -> String {
-    let head = el("head").children([
-        el("meta").attr("charset", "utf-8"),
-        el("meta")
-            .attr("name", "viewport")
-            .attr("content", "width=device-width, initial-scale=1"),
-        el("meta")
-            .attr("name", "color-scheme")
-            .attr("content", "light dark"),
-        el("meta")
-            .attr("http-equiv", "Content-Security-Policy")
-            .attr(
-                "content",
-                "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'",
-            ),
-        el("title").text(format!("{title} \u{b7} ostler lab")),
-        el("style").constant(STYLE),
-    ]);
-    let body = body
-        .child(
-            el("div")
-                .attr("id", "tip")
-                .attr("role", "tooltip")
-                .attr("hidden", "hidden"),
-        )
-        .child(el("script").constant(SCRIPT));
-    let mut out = String::with_capacity(256 << 10);
-    out.push_str("<!DOCTYPE html>\n");
-    el("html")
-        .attr("lang", "en")
-        .child(head)
-        .child(body)
-        .write(&mut out);
-    out
-}
-
-fn section(id: &str, title: &str) -> Node {
-    el("section").attr("id", id).child(el("h2").text(title))
+    page(format!("{scenario} \u{b7} ostler lab"), body)
 }
 
 fn main(run: &RunSummary) -> Node {
@@ -121,7 +61,7 @@ fn main(run: &RunSummary) -> Node {
         .child(
             section("events", "What it costs the host")
                 .child(el("p").text(format!("System events at the same load, as multiples of {}. Fewer is better.", run.baseline)))
-                .child(bars::figure(run)),
+                .child(costs::figure(run)),
         );
     if let Some(table) = machine::table(run) {
         main = main.child(
@@ -133,13 +73,18 @@ fn main(run: &RunSummary) -> Node {
     if let Some(sharing) = sharing::section(run) {
         main = main.child(sharing);
     }
-    let shared = timeline::Shared::new(run);
+    let timelines: Vec<_> = run
+        .policies
+        .iter()
+        .filter_map(|policy| policy.timeline.as_ref())
+        .collect();
+    let shared = timeline::Shared::new(&timelines, run.host.cores, run.slo_us);
     let of_guests = guests::Shared::new(run);
     let sections = run
         .policies
         .iter()
         .enumerate()
-        .map(|(i, policy)| policy_section(run, policy, i, &shared, &of_guests));
+        .map(|(i, policy)| policy_section(policy, i, &shared, &of_guests));
     main.child(
         section("time", "Over time")
             .child(el("p").text(
@@ -164,7 +109,6 @@ fn contents(run: &RunSummary) -> Node {
 }
 
 fn policy_section(
-    run: &RunSummary,
     policy: &PolicySummary,
     index: usize,
     shared: &timeline::Shared,
@@ -186,7 +130,7 @@ fn policy_section(
     let body = body.child(el("p").class("strapline").text(headline::strapline(policy)));
     let body = match &policy.timeline {
         Some(timeline) if !timeline.samples.is_empty() => {
-            body.child(timeline::figure(run, policy, timeline, index, shared))
+            body.child(timeline::figure(&policy.policy, timeline, index, shared))
         }
         _ => body.child(
             el("p")

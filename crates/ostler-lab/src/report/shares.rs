@@ -1,13 +1,13 @@
 //! What each guest had of the cores, in equal shares, under each policy (seed figures 3.8 and 3.9): a stroke for each guest that only competes, a mark
 //! for the one that serves the load.
 
-use super::bars::times;
-use super::frame::{Drawing, Panel, folded_table, hit, line};
-use super::node::{Node, el};
-use super::palette::looks;
-use super::scale::{MISSING, Scale, short};
+use ostler_report::frame::{Drawing, Panel, folded_table, hit, line};
+use ostler_report::say::{MISSING, short, times};
+use ostler_report::scale::Scale;
+use ostler_report::{Node, Spread, el};
+
 use super::sharing::GuestShare;
-use super::summary::{PolicySummary, RunSummary, Spread};
+use super::summary::{PolicySummary, RunSummary};
 
 const ROW: f64 = 26.0;
 const WIDTH: f64 = 1040.0;
@@ -41,7 +41,7 @@ pub fn figure(run: &RunSummary, label: fn(&PolicySummary) -> String) -> Node {
     if let Some(one) = x.at(1.0) {
         marks.push(line(one, panel.top, one, panel.bottom()).class("reference"));
     }
-    for (i, (policy, look)) in run.policies.iter().zip(looks(&run.policies)).enumerate() {
+    for (i, (policy, look)) in run.policies.iter().zip(run.looks()).enumerate() {
         let top = panel.top + i as f64 * ROW;
         let middle = top + ROW / 2.0;
         let mut g = el("g")

@@ -1,12 +1,13 @@
 //! How guests shared their cores under each policy: the data, and the section that sets policies side by side.
 
+use ostler_report::bars::{Chart, Unit};
+use ostler_report::say::{clipped, micros, percent, short, times};
+use ostler_report::table::missing;
+use ostler_report::{Node, Spread, el};
 use serde::{Deserialize, Serialize};
 
-use super::bars::{Chart, Unit, times};
-use super::curves::clipped;
-use super::node::{Node, el};
-use super::scale::{MISSING, micros, percent, short};
-use super::summary::{Figures, PolicySummary, RunSummary, Spread};
+use super::costs::{Read, bars};
+use super::summary::{PolicySummary, RunSummary};
 use super::{delays, shares};
 
 /// How guests shared their cores under a policy.
@@ -97,7 +98,6 @@ fn label(policy: &PolicySummary) -> String {
     )
 }
 
-type Read = fn(&Figures) -> Option<Spread>;
 type Say = fn(f64) -> String;
 
 /// Id, name, what it is, how to say it, where to find it.
@@ -152,41 +152,36 @@ pub fn section(run: &RunSummary) -> Option<Node> {
             id: format!("sharing-{id}"),
             name,
             title: format!("{what} relative to cores of one\u{2019}s own"),
-            label,
             say,
-            read,
             unit: Unit::Times {
-                of: undivided,
+                of: undivided.and_then(|undivided| read(&undivided.figures)),
                 name: against,
             },
         };
-        chart.svg(run)
+        chart.svg(&bars(run, label, read))
     });
+    let neighbours = Chart {
+        id: "sharing-neighbours".to_owned(),
+        name: "Work of best-effort guests, in equal shares",
+        title: "Work of best-effort guests in what they do in an equal share of the cores"
+            .to_owned(),
+        say: times,
+        unit: Unit::Own {
+            reference: Some(1.0),
+        },
+    };
+    let fairness = Chart {
+        id: "sharing-fairness".to_owned(),
+        name: "Fairness error, 10 s",
+        title: "Largest distance of an always busy guest from its fair share".to_owned(),
+        say: percent,
+        unit: Unit::Own { reference: None },
+    };
     let absolute = [
-        Chart {
-            id: "sharing-neighbours".to_owned(),
-            name: "Work of best-effort guests, in equal shares",
-            title: "Work of best-effort guests in what they do in an equal share of the cores"
-                .to_owned(),
-            label,
-            say: times,
-            read: |f| f.neighbour_throughput,
-            unit: Unit::Own {
-                reference: Some(1.0),
-            },
-        },
-        Chart {
-            id: "sharing-fairness".to_owned(),
-            name: "Fairness error, 10 s",
-            title: "Largest distance of an always busy guest from its fair share".to_owned(),
-            label,
-            say: percent,
-            read: |f| f.fairness_error_10s,
-            unit: Unit::Own { reference: None },
-        },
-    ]
-    .map(|chart| chart.svg(run));
-    let section = super::section("sharing", "How guests shared their cores")
+        neighbours.svg(&bars(run, label, |f| f.neighbour_throughput)),
+        fairness.svg(&bars(run, label, |f| f.fairness_error_10s)),
+    ];
+    let section = ostler_report::section("sharing", "How guests shared their cores")
         .child(el("p").text(format!(
             "{compared} The ratio is of vCPUs to cores. Work is counted by the guests themselves; 1 is what they do in an equal share, and \
              more is what others left. The fairness error is that of the worst 10 s (of the whole cell, where it is shorter)."
@@ -249,15 +244,7 @@ fn table(run: &RunSummary) -> Node {
         Some(
             el("tr")
                 .child(el("th").attr("scope", "row").text(policy.policy.clone()))
-                .children(cells.map(|cell| {
-                    match cell {
-                        Some(text) => el("td").text(text),
-                        None => el("td")
-                            .class("missing")
-                            .attr("aria-label", "not measured")
-                            .text(MISSING),
-                    }
-                })),
+                .children(cells.map(|cell| cell.map_or_else(missing, |text| el("td").text(text)))),
         )
     });
     el("figure").class("summary").child(

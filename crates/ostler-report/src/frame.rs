@@ -1,7 +1,7 @@
 //! Axes, panels and figures: what all charts have in common.
 
-use super::node::{Node, Path, coordinate, el};
-use super::scale::Scale;
+use crate::node::{Node, Path, coordinate, el};
+use crate::scale::Scale;
 
 /// The least from one label of a horizontal axis to the next, so that they can be told apart.
 const LABEL: f64 = 40.0;
@@ -233,7 +233,7 @@ mod tests {
         let scale = Scale::from_zero(Some(4.0), 2, panel.ys());
         let mut out = String::new();
         panel
-            .y_axis(&scale, 2, "Cores", super::super::scale::short)
+            .y_axis(&scale, 2, "Cores", crate::say::short)
             .write(&mut out);
         insta::assert_snapshot!(out.replace("><", ">\n<"));
     }

@@ -1,28 +1,17 @@
-//! One figure of all policies beside each other, as it is or relative to one of them; and, of such charts, system events relative to the baseline
-//! (seed figures 9 and 10): context switches, migrations, interrupts, exits.
+//! One figure of all policies beside each other, as it is or relative to one of them: a bar each, with whiskers from the lowest to the highest round.
 
-use super::curves::clipped;
-use super::frame::{Drawing, Panel, folded_table, hit, line, rect};
-use super::node::{Node, el};
-use super::palette::{Look, looks};
-use super::scale::{Scale, short};
-use super::summary::{Figures, PolicySummary, RunSummary, Spread};
+use crate::frame::{Drawing, Panel, hit, line, rect};
+use crate::look::Look;
+use crate::node::{Node, el};
+use crate::say::{short, times};
+use crate::scale::Scale;
+use crate::spread::Spread;
 
 const ROW: f64 = 26.0;
 const WIDTH: f64 = 520.0;
 const TICKS: usize = 6;
 
-type Read = fn(&Figures) -> Option<Spread>;
-
-/// Id, name, and where to find it.
-const EVENTS: [(&str, &str, Read); 4] = [
-    ("ctx", "Context switches", |f| f.ctx_switches_per_s),
-    ("migrations", "Migrations", |f| f.migrations_per_s),
-    ("irqs", "Interrupts", |f| f.irqs_per_s),
-    ("exits", "KVM exits", |f| f.kvm_exits_per_s),
-];
-
-/// A policy's figure as multiples of the baseline's median.
+/// A figure as multiples of the baseline's median.
 fn relative(spread: Option<Spread>, baseline: Option<Spread>) -> Option<Spread> {
     let base = baseline.and_then(Spread::finite)?.median;
     let spread = spread.and_then(Spread::finite)?;
@@ -34,28 +23,13 @@ fn relative(spread: Option<Spread>, baseline: Option<Spread>) -> Option<Spread> 
     .finite()
 }
 
-/// "0.25x", but never a zero for something that happened.
-pub fn times(ratio: f64) -> String {
-    match ratio {
-        r if !r.is_finite() || r >= 1e6 => format!("{}\u{d7}", short(r)),
-        r if r > 0.0 && r < 0.001 => "<0.001\u{d7}".to_owned(),
-        r if r < 0.1 => format!(
-            "{}\u{d7}",
-            format!("{r:.3}")
-                .trim_end_matches('0')
-                .trim_end_matches('.')
-        ),
-        r => format!("{r:.2}\u{d7}"),
-    }
-}
-
 /// What a chart's bars are multiples of.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub enum Unit<'a> {
     /// A policy's median, if it has one.
     Times {
-        /// That policy.
-        of: Option<&'a PolicySummary>,
+        /// That policy's figure.
+        of: Option<Spread>,
         /// Its name.
         name: &'a str,
     },
@@ -67,6 +41,7 @@ pub enum Unit<'a> {
 }
 
 /// A figure of all policies beside each other.
+#[derive(Debug)]
 pub struct Chart<'a> {
     /// Unique in the page.
     pub id: String,
@@ -74,63 +49,29 @@ pub struct Chart<'a> {
     pub name: &'a str,
     /// What it shows, for those who can't see it.
     pub title: String,
-    /// What stands beside a policy's bar.
-    pub label: fn(&PolicySummary) -> String,
     /// How a figure is said, with its unit.
     pub say: fn(f64) -> String,
-    /// Where to find it.
-    pub read: fn(&Figures) -> Option<Spread>,
     /// What bars are multiples of.
     pub unit: Unit<'a>,
 }
 
-/// The four figures.
-pub fn figure(run: &RunSummary) -> Node {
-    let baseline = run.policies.iter().find(|p| p.policy == run.baseline);
-    let charts = EVENTS.iter().map(|&(id, name, read)| {
-        let chart = Chart {
-            id: format!("events-{id}"),
-            name,
-            title: format!("{name} per second relative to the baseline"),
-            label: |policy| clipped(&policy.policy, 18),
-            say: |count| format!("{}/s", short(count)),
-            read,
-            unit: Unit::Times {
-                of: baseline,
-                name: &run.baseline,
-            },
-        };
-        chart.svg(run)
-    });
-    let rows = run.policies.iter().map(|policy| {
-        let cell = |read: Read| {
-            read(&policy.figures)
-                .and_then(Spread::finite)
-                .map_or("not measured".to_owned(), |s| short(s.median))
-        };
-        std::iter::once(policy.policy.clone())
-            .chain(EVENTS.iter().map(|(_, _, read)| cell(*read)))
-            .collect()
-    });
-    let head: Vec<String> = std::iter::once("policy".to_owned())
-        .chain(EVENTS.iter().map(|(_, name, _)| format!("{name}/s")))
-        .collect();
-    let head: Vec<&str> = head.iter().map(String::as_str).collect();
-    el("figure")
-        .class("chart")
-        .child(el("div").class("panels").children(charts))
-        .child(folded_table("The same as a table".to_owned(), &head, rows))
+/// One policy's part of a chart.
+#[derive(Debug, Clone)]
+pub struct Bar<'a> {
+    /// The policy.
+    pub name: &'a str,
+    /// What stands beside its bar.
+    pub label: String,
+    /// How it is drawn.
+    pub look: Look,
+    /// Its figure.
+    pub figure: Option<Spread>,
 }
 
 impl Chart<'_> {
     /// The drawing.
-    pub fn svg(&self, run: &RunSummary) -> Node {
-        let rows: Vec<Row> = run
-            .policies
-            .iter()
-            .zip(looks(&run.policies))
-            .map(|(policy, look)| self.row(policy, look))
-            .collect();
+    pub fn svg(&self, bars: &[Bar<'_>]) -> Node {
+        let rows: Vec<Row<'_>> = bars.iter().map(|bar| self.row(bar)).collect();
         let panel = Panel {
             left: 140.0,
             top: 34.0,
@@ -150,7 +91,7 @@ impl Chart<'_> {
         };
         let most = rows
             .iter()
-            .filter_map(|r| r.bar)
+            .filter_map(|r| r.length)
             .map(|s| s.max)
             .fold(reference.unwrap_or(0.0), f64::max);
         let x = Scale::from_zero(Some(most), TICKS, panel.xs());
@@ -175,13 +116,12 @@ impl Chart<'_> {
         drawing.svg(marks)
     }
 
-    fn row<'p>(&self, policy: &'p PolicySummary, look: Look) -> Row<'p> {
-        let absolute = (self.read)(&policy.figures).and_then(Spread::finite);
+    fn row<'b>(&self, bar: &'b Bar<'b>) -> Row<'b> {
+        let absolute = bar.figure.and_then(Spread::finite);
         let said = absolute.map(|absolute| (self.say)(absolute.median));
-        let (bar, value, said) = match (self.unit, absolute, said) {
-            (Unit::Times { of, name }, _, Some(said)) => {
-                let base = of.and_then(|of| (self.read)(&of.figures));
-                if let Some(ratio) = relative(absolute, base) {
+        let (length, value, said) = match (self.unit, said) {
+            (Unit::Times { of, name }, Some(said)) => {
+                if let Some(ratio) = relative(absolute, of) {
                     let times = times(ratio.median);
                     let said = format!("{said}, {times} of {name}");
                     (Some(ratio), times, said)
@@ -190,17 +130,15 @@ impl Chart<'_> {
                     (None, said.clone(), said)
                 }
             }
-            (Unit::Own { .. }, _, Some(said)) => (absolute, said.clone(), said),
+            (Unit::Own { .. }, Some(said)) => (absolute, said.clone(), said),
             _ => {
                 let missing = "not measured".to_owned();
                 (None, missing.clone(), missing)
             }
         };
         Row {
-            name: &policy.policy,
-            label: (self.label)(policy),
-            look,
             bar,
+            length,
             value,
             said,
         }
@@ -232,13 +170,11 @@ impl Chart<'_> {
     }
 }
 
-/// One policy's part of a chart.
+/// A bar, and what is said of it.
 struct Row<'a> {
-    name: &'a str,
-    label: String,
-    look: Look,
+    bar: &'a Bar<'a>,
     /// None: there is nothing to draw.
-    bar: Option<Spread>,
+    length: Option<Spread>,
     /// What stands at the bar's end, or instead of it.
     value: String,
     /// What the pointer shows.
@@ -250,14 +186,14 @@ impl Row<'_> {
         let middle = top + ROW / 2.0;
         let text =
             |class: &str, at: f64| el("text").class(class).num("x", at).num("y", middle + 4.0);
-        let mut g = el("g").class(self.look.class()).child(
+        let mut g = el("g").class(self.bar.look.class()).child(
             text("name", zero - 10.0)
                 .attr("text-anchor", "end")
-                .text(self.label.clone()),
+                .text(self.bar.label.clone()),
         );
-        if let Some(bar) = self.bar {
+        if let Some(length) = self.length {
             let at = |value| x.at(value).unwrap_or(zero);
-            let (low, end, high) = (at(bar.min), at(bar.median), at(bar.max));
+            let (low, end, high) = (at(length.min), at(length.median), at(length.max));
             g = g.child(
                 rect(zero, top + 5.0, (end - zero).max(1.0), ROW - 10.0)
                     .attr("rx", "2")
@@ -273,7 +209,7 @@ impl Row<'_> {
         } else {
             g = g.child(text("missing", zero + 6.0).text(self.value.clone()));
         }
-        let said = format!("{}: {}", self.name, self.said);
+        let said = format!("{}: {}", self.bar.name, self.said);
         g.child(hit(0.0, top, WIDTH, ROW, said))
     }
 }
@@ -281,22 +217,6 @@ impl Row<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn small_ratios_are_not_rounded_to_nothing() {
-        assert_eq!(
-            [0.0, 0.0002, 0.004, 0.05, 0.25, 1.0, 3.456].map(times),
-            [
-                "0\u{d7}",
-                "<0.001\u{d7}",
-                "0.004\u{d7}",
-                "0.05\u{d7}",
-                "0.25\u{d7}",
-                "1.00\u{d7}",
-                "3.46\u{d7}"
-            ]
-        );
-    }
 
     #[test]
     fn without_a_baseline_nothing_is_relative() {

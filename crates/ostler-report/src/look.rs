@@ -4,12 +4,23 @@
 //! nothing depends on colour alone. Ours are bold and solid, baselines thin and dashed. The values are in `style.css`, where the
 //! dark variants live too; here are only the names.
 
-use super::node::{Node, Path, el};
-use super::summary::{Family, PolicySummary};
+use serde::{Deserialize, Serialize};
+
+use crate::node::{Node, Path, el};
 
 /// Colours there are for each family, before they come round again.
 const OURS: usize = 4;
 const BASELINES: usize = 6;
+
+/// Whether a policy is ours or stands for what others do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Family {
+    /// Something to be compared with.
+    Baseline,
+    /// The steward's.
+    Ostler,
+}
 
 /// How one policy is drawn everywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,24 +30,29 @@ pub struct Look {
 }
 
 /// The looks of all policies, in order.
-pub fn looks(policies: &[PolicySummary]) -> Vec<Look> {
+pub fn looks(families: impl IntoIterator<Item = Family>) -> Vec<Look> {
     let (mut ours, mut baselines) = (0, 0);
-    let look = |policy: &PolicySummary| {
-        let counter = if policy.family == Family::Ostler {
+    let look = |family: Family| {
+        let counter = if family == Family::Ostler {
             &mut ours
         } else {
             &mut baselines
         };
         *counter += 1;
         Look {
-            family: policy.family,
+            family,
             index: *counter - 1,
         }
     };
-    policies.iter().map(look).collect()
+    families.into_iter().map(look).collect()
 }
 
 impl Look {
+    /// Whether it is one of ours: ours lie on top.
+    pub fn is_ours(self) -> bool {
+        self.family == Family::Ostler
+    }
+
     /// CSS classes that set colour, width and dash.
     pub fn class(self) -> String {
         match self.family {
@@ -84,15 +100,3 @@ fn mark(shape: usize, x: f64, y: f64, r: f64) -> Node {
         _ => polygon(&[(-1.3, -0.5), (1.3, -0.5), (1.3, 0.5), (-1.3, 0.5)]),
     }
 }
-
-/// Reads how many cores a group holds.
-pub type Held = fn(&super::summary::Cores) -> f64;
-
-/// The groups that hold cores: class, name, and how to read it from a sample.
-pub const GROUPS: [(&str, &str, Held); 5] = [
-    ("g-vcpu", "vCPUs", |c| c.vcpu),
-    ("g-nq", "queues (NQ)", |c| c.nq),
-    ("g-shared", "vCPUs + queues shared", |c| c.shared),
-    ("g-be", "best effort (BE)", |c| c.be),
-    ("g-idle", "idle", |c| c.idle),
-];

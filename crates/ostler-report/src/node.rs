@@ -73,7 +73,7 @@ impl Node {
 
     /// Adds a constant as it is, for `style` and `script`.
     #[must_use]
-    pub(super) fn constant(mut self, text: &'static str) -> Self {
+    pub(crate) fn constant(mut self, text: &'static str) -> Self {
         self.children.push(Child::Constant(text));
         self
     }

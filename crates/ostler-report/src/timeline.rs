@@ -1,11 +1,12 @@
 //! One policy over time: offered load, P95 against the objective, who holds the cores, when best-effort guests were suspended, and
 //! what was decided (seed figure 14). All policies share their scales, so that they can be compared by eye.
 
-use super::frame::{Drawing, Panel, broken_line, folded_table, hit, line, rect};
-use super::node::{Node, Path, el};
-use super::palette::GROUPS;
-use super::scale::{MISSING, Scale, extent, micros, short};
-use super::summary::{Decision, PolicySummary, RunSummary, Sample, Timeline};
+use serde::{Deserialize, Serialize};
+
+use crate::frame::{Drawing, Panel, broken_line, folded_table, hit, line, rect};
+use crate::node::{Node, Path, el};
+use crate::say::{MISSING, micros, short};
+use crate::scale::{Scale, extent};
 
 const WIDTH: f64 = 1040.0;
 const LEFT: f64 = 70.0;
@@ -15,6 +16,81 @@ const DECISIONS_SHOWN_MAX: usize = 400;
 /// So many samples answer to the pointer.
 const HITS_MAX: usize = 600;
 
+/// One round, second by second.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Timeline {
+    /// Which round.
+    pub round: u32,
+    /// The samples, by rising time; each holds until the next.
+    pub samples: Vec<Sample>,
+    /// When best-effort guests were suspended.
+    pub be_suspended: Vec<Interval>,
+    /// What was decided, and why.
+    pub decisions: Vec<Decision>,
+}
+
+/// The state of affairs at one time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Time since the round's start.
+    pub t_s: f64,
+    /// Offered load.
+    pub offered_per_s: Option<f64>,
+    /// Correct replies.
+    pub completed_per_s: Option<f64>,
+    /// P95 of requests that were due in this sample.
+    pub p95_us: Option<f64>,
+    /// Who holds the cores.
+    pub cores: Option<Cores>,
+}
+
+/// How many cores each group holds; means over a sample, hence fractions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cores {
+    /// vCPUs alone.
+    pub vcpu: f64,
+    /// Network queues alone: softirq and vhost workers.
+    pub nq: f64,
+    /// vCPUs and queues together, where a policy lets them share.
+    pub shared: f64,
+    /// Best-effort guests.
+    pub be: f64,
+    /// Nobody.
+    pub idle: f64,
+}
+
+/// From when to when, since the round's start.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Start.
+    pub from_s: f64,
+    /// End.
+    pub to_s: f64,
+}
+
+/// Something the steward decided.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// Time since the round's start.
+    pub t_s: f64,
+    /// What changed, in a few words.
+    pub what: String,
+    /// Why: inputs, alternatives turned down, what it expects.
+    pub reasons: Vec<String>,
+}
+
+/// Reads how many cores a group holds.
+pub type Held = fn(&Cores) -> f64;
+
+/// The groups that hold cores: class, name, and how to read it from a sample.
+pub const GROUPS: [(&str, &str, Held); 5] = [
+    ("g-vcpu", "vCPUs", |c| c.vcpu),
+    ("g-nq", "queues (NQ)", |c| c.nq),
+    ("g-shared", "vCPUs + queues shared", |c| c.shared),
+    ("g-be", "best effort (BE)", |c| c.be),
+    ("g-idle", "idle", |c| c.idle),
+];
+
 /// Scales that all policies share.
 #[derive(Debug)]
 pub struct Shared {
@@ -22,12 +98,13 @@ pub struct Shared {
     load_max: Option<f64>,
     latencies: Vec<f64>,
     cores: f64,
+    slo_us: f64,
 }
 
 impl Shared {
-    /// Over all timelines of a run.
-    pub fn new(run: &RunSummary) -> Self {
-        let timelines = || run.policies.iter().filter_map(|p| p.timeline.as_ref());
+    /// Over all timelines of a run on so many cores, with this objective for P95 (not a number where there is none).
+    pub fn new(timelines: &[&Timeline], cores_there: u32, slo_us: f64) -> Self {
+        let timelines = || timelines.iter();
         let samples = || timelines().flat_map(|t| &t.samples);
         let loads = samples()
             .flat_map(|s| [s.offered_per_s, s.completed_per_s])
@@ -41,13 +118,11 @@ impl Shared {
         Self {
             time: extent(times),
             load_max: extent(loads).map(|e| e.1),
-            latencies: samples()
-                .filter_map(|s| s.p95_us)
-                .chain([run.slo_us])
-                .collect(),
+            latencies: samples().filter_map(|s| s.p95_us).chain([slo_us]).collect(),
             cores: extent(cores)
                 .map_or(0.0, |e| e.1)
-                .max(f64::from(run.host.cores)),
+                .max(f64::from(cores_there)),
+            slo_us,
         }
     }
 }
@@ -67,13 +142,7 @@ fn spans(samples: &[Sample]) -> Vec<(f64, f64)> {
 }
 
 /// The figure of one policy; `index` makes its ids unique.
-pub fn figure(
-    run: &RunSummary,
-    policy: &PolicySummary,
-    timeline: &Timeline,
-    index: usize,
-    shared: &Shared,
-) -> Node {
+pub fn figure(policy: &str, timeline: &Timeline, index: usize, shared: &Shared) -> Node {
     let panel = |top, height| Panel {
         left: LEFT,
         top,
@@ -90,13 +159,13 @@ pub fn figure(
     let id = format!("timeline-{index}");
     let marks = [
         load_panel(load, &x, timeline, shared),
-        latency_panel(latency, &x, timeline, shared, run.slo_us),
+        latency_panel(latency, &x, timeline, shared),
         cores_panel(cores, &x, timeline, shared, &id),
         decision_marks(strip, &x, timeline),
         strip.x_axis(&x, 12, "seconds since the start of the round", short),
         hits(timeline, &x, load.top, strip.top),
     ];
-    let title = format!("{} over time", policy.policy);
+    let title = format!("{policy} over time");
     let drawing = Drawing {
         id,
         title: &title,
@@ -139,13 +208,8 @@ fn load_panel(panel: Panel, x: &Scale, timeline: &Timeline, shared: &Shared) -> 
         .child(broken_line(served).node().class("served"))
 }
 
-fn latency_panel(
-    panel: Panel,
-    x: &Scale,
-    timeline: &Timeline,
-    shared: &Shared,
-    slo_us: f64,
-) -> Node {
+fn latency_panel(panel: Panel, x: &Scale, timeline: &Timeline, shared: &Shared) -> Node {
+    let slo_us = shared.slo_us;
     let y = Scale::log(shared.latencies.iter().copied(), panel.ys());
     let mut g = el("g").child(panel.y_axis(&y, 4, "P95 latency (log scale)", micros));
     if let Some(slo_y) = y.at(slo_us) {
@@ -390,7 +454,7 @@ fn legend(timeline: &Timeline) -> Node {
             .child(el("span").class(format!("swatch {class}")))
             .child(el("span").text(text))
     };
-    let held = |read: fn(&super::summary::Cores) -> f64| {
+    let held = |read: fn(&Cores) -> f64| {
         timeline
             .samples
             .iter()

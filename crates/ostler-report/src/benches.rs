@@ -5,11 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::bars::times;
-use super::frame::{Drawing, Panel, folded_table, hit, line, rect};
-use super::node::{Node, el};
-use super::scale::{percent, short};
-use super::{page, section};
+use crate::frame::{Drawing, Panel, folded_table, hit, line, rect};
+use crate::node::{Node, el};
+use crate::say::{MISSING, clipped, percent, short, times};
+use crate::{chart as framed, page, section};
 
 /// A case's result, as every bench prints it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -70,12 +69,8 @@ pub fn render_benches(lines: &[BenchLine]) -> String {
         );
     let sections = names.iter().map(|name| {
         let mine: Vec<_> = lines.iter().filter(|line| line.bench == *name).collect();
-        section(&format!("bench-{}", id(name)), name).child(
-            el("figure")
-                .class("chart")
-                .child(el("div").class("scroll").child(chart(name, &mine)))
-                .child(table(&mine)),
-        )
+        section(&format!("bench-{}", id(name)), name)
+            .child(framed(chart(name, &mine)).child(table(&mine)))
     });
     let footer = el("footer")
         .child(el("h2").text("How to read this"))
@@ -88,7 +83,7 @@ pub fn render_benches(lines: &[BenchLine]) -> String {
         .child(header)
         .child(el("main").children(sections))
         .child(footer);
-    page("benches", body)
+    page("benches \u{b7} ostler lab".to_owned(), body)
 }
 
 /// A name as part of an id.
@@ -177,7 +172,7 @@ fn mark(case: &BenchLine, x: impl Fn(f64) -> f64, top: f64) -> Node {
     let mut g = el("g").class("b0").child(
         text("name", 320.0)
             .attr("text-anchor", "end")
-            .text(super::curves::clipped(&case.case, 46)),
+            .text(clipped(&case.case, 46)),
     );
     let shown = match ratio(case) {
         Some(ratio) => {
@@ -218,10 +213,10 @@ fn table(lines: &[&BenchLine]) -> Node {
             short(line.ours),
             short(line.baseline),
             line.unit.clone(),
-            line.ratio.map_or_else(|| "\u{2013}".to_owned(), times),
-            line.paper.map_or_else(|| "\u{2013}".to_owned(), short),
+            line.ratio.map_or_else(|| MISSING.to_owned(), times),
+            line.paper.map_or_else(|| MISSING.to_owned(), short),
             line.runs.to_string(),
-            line.spread.map_or_else(|| "\u{2013}".to_owned(), percent),
+            line.spread.map_or_else(|| MISSING.to_owned(), percent),
         ]
     });
     let head = [
@@ -297,6 +292,6 @@ mod tests {
         for point in points(&page) {
             assert!((320.0..=760.0).contains(&point), "{point}");
         }
-        crate::report::tests::well_formed(&page).expect("well-formed");
+        crate::testing::well_formed(&page).expect("well-formed");
     }
 }
