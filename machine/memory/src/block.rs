@@ -39,6 +39,17 @@ unsafe impl Word for AtomicU64 {}
 // SAFETY: an array of such.
 unsafe impl<T: Word, const N: usize> Word for [T; N] {}
 
+/// A line of the real machine's, with words of two sizes.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Line {
+    pub(crate) narrow: [AtomicU32; 8],
+    pub(crate) wide: [AtomicU64; 4],
+}
+
+// SAFETY: atomics, and nothing between them.
+unsafe impl Word for Line {}
+
 /// Where areas are.
 struct Memory {
     start: NonNull<u8>,

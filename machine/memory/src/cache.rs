@@ -1,10 +1,16 @@
 //! A core's own first caches: which lines they hold, in which MESI state.
 //!
 //! This is what a core's every access looks into, so it must cost next to nothing: no lock, no read-modify-write on a hit. A line
-//! is the physical address over [`LINE_BYTES`](crate::part::LINE_BYTES); a *word* is a line and its state, and 0 nothing. What
-//! stands behind, L2 and L3, is in [`crate::sets`].
+//! is the physical address over [`LINE_BYTES`](crate::part::LINE_BYTES); a *word* is what of a line doesn't follow from its set, plus one, and its state; and 0 nothing.
+//! What stands behind, L2 and L3, is in [`crate::sets`].
 //!
-//! ## Who writes an L1's tags
+//! ## Where things lie
+//!
+//! What an emulator does besides fills the real core's nearest cache, and a third of what a hit cost was waiting for the model's own
+//! lines there. So a set of up to eight ways, with its order of use, is one line of the real machine, and nothing else is touched. All its words are compared at once,
+//! which takes less than a guess at the right one that must come from memory, too. Larger sets have two lines.
+//!
+//! ## Who writes an L1's words
 //!
 //! Its core's thread and, to take a line away or to make it shared, any other core's thread. Others hold the lock of the line's
 //! shard and this core's own lock; the core itself holds one or the other (see `system`). So nobody else writes a set meanwhile,
@@ -14,11 +20,11 @@
 //! goes the long way. Every line's words are one atomic's modification order, which is why nothing stronger than relaxed is
 //! needed: no other memory is published by them.
 
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use crate::block::{Carver, Ring};
-use crate::order::Order;
-use crate::scan::{STEP, wide};
+use crate::block::{Carver, Line, Ring};
+use crate::order::{Matrix, to_front_of_few};
+use crate::scan::eight;
 
 /// A line's MESI state; absent lines have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,122 +49,147 @@ impl State {
     }
 }
 
-#[inline]
-fn word(line: u64, state: State) -> u64 {
-    line << 2 | state as u64
-}
-
-/// Whether a word is a line in a state of at least that number.
-#[inline]
-fn is(word: u64, line: u64, least: u64) -> bool {
-    // Anything but the same line leaves more than the state's two bits; no state is no line.
-    (word ^ (line << 2)).wrapping_sub(least) < 4 - least
-}
-
-/// A line and its state, if a word has one.
-fn content(word: u64) -> Option<(u64, State)> {
-    (word != 0).then(|| (word >> 2, State::of(word)))
-}
-
 /// The first of some ways.
 #[inline]
 pub(crate) fn first(ways: u32) -> Option<usize> {
     (ways != 0).then_some(ways.trailing_zeros() as usize)
 }
 
-/// Guesses for each set of an [`L1`].
-const GUESSES: usize = 16;
+/// Bits of a word that are its state.
+const STATE: u32 = 3;
+/// Bits of a word that aren't.
+const LINE_BITS: u32 = 30;
+/// Ways of a set that one line of the real machine has room for.
+const FEW: usize = 8;
+
+/// A line's set, where each has one line of the real machine's.
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "only its lowest bits count"
+)]
+#[inline]
+fn set_of_few(line: u64) -> usize {
+    line as usize
+}
 
 /// A core's own first cache, of instructions or of data.
 #[derive(Debug)]
 pub(crate) struct L1 {
-    tags: Ring<AtomicU64>,
-    /// Nobody writes it but the core.
-    order: Order,
-    /// By a line's lowest bits, more of them than choose its set: the tag where such a line was last found. A look into a
-    /// set compares one tag instead of all, and has no branch that can't be foretold. A wrong guess costs time alone.
-    guesses: Ring<AtomicU16>,
+    /// One for each set, or two. Nobody writes the order, in the first's first wide word, but the core.
+    sets: Ring<Line>,
+    matrix: Matrix,
     ways: usize,
-    mask: usize,
-    /// Words of a set, as a power of two: its ways, and perhaps a few that are never used.
-    shift: u32,
-    /// Those words, less one.
-    ways_mask: usize,
+    /// Bits of a line that choose its set.
+    bits: u32,
+    /// A set has more ways than fit in one line.
+    many: bool,
 }
 
 impl L1 {
     /// One of `sets` (a power of two) of 1 to 16 ways.
     pub(crate) fn new(sets: usize, ways: usize, carver: &mut Carver) -> L1 {
-        let stride = ways.next_power_of_two().max(STEP);
+        let many = ways > FEW;
         L1 {
-            tags: carver.ring(sets * stride),
-            order: Order::new(sets, ways, carver),
-            guesses: carver.ring(sets * GUESSES),
+            sets: carver.ring(sets << usize::from(many)),
+            matrix: Matrix::new(ways.min(FEW)),
             ways,
-            mask: sets - 1,
-            shift: stride.trailing_zeros(),
-            ways_mask: stride - 1,
+            bits: sets.trailing_zeros(),
+            many,
         }
     }
 
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "only its lowest bits count"
-    )]
+    /// Lines from this one on are none that it could hold.
+    pub(crate) fn end(sets: u64) -> u64 {
+        ((1 << LINE_BITS) - 1) * sets
+    }
+
+    /// A line's set: the first line of the real machine's that it has.
     #[inline]
     fn set(&self, line: u64) -> usize {
-        line as usize & self.mask
+        set_of_few(line) << usize::from(self.many)
     }
 
-    #[inline]
-    fn tag(&self, set: usize, way: usize) -> &AtomicU64 {
-        self.tags.at((set << self.shift) + way)
-    }
-
-    /// Where a line is in its set, and which ways are free.
-    #[inline]
-    fn scan(&self, set: usize, line: u64) -> (Option<usize>, u32) {
-        let tags = &self.tags.all()[set << self.shift..][..1 << self.shift];
-        let scan = wide::<2>(tags, line << 2);
-        (first(scan.found), scan.free & ((1 << self.ways) - 1))
-    }
-
+    /// What a line's word has above its state, if it is one that there can be.
     #[allow(
         clippy::cast_possible_truncation,
-        reason = "only its lowest bits count"
+        reason = "it is seen to that it fits"
     )]
     #[inline]
-    fn guess(&self, line: u64) -> &AtomicU16 {
-        self.guesses.at(line as usize)
+    fn above(&self, line: u64) -> Option<u32> {
+        let above = (line >> self.bits) + 1;
+        (above < 1 << LINE_BITS).then_some((above << 2) as u32)
+    }
+
+    /// The same of a line that has come this far.
+    #[inline]
+    fn word(&self, line: u64, state: State) -> u32 {
+        self.above(line).unwrap_or(0) | state as u32
+    }
+
+    /// A line and its state, if a word of a set has one.
+    fn content(&self, set: usize, word: u32) -> Option<(u64, State)> {
+        let above = u64::from(word >> 2).checked_sub(1)?;
+        let set = set >> usize::from(self.many) & ((1 << self.bits) - 1);
+        Some((above << self.bits | set as u64, State::of(word.into())))
+    }
+
+    #[inline]
+    fn tag(&self, set: usize, way: usize) -> &AtomicU32 {
+        &self.sets.at(set + way / FEW).narrow[way % FEW]
+    }
+
+    /// Ways whose word, with these bits set, is as sought.
+    #[inline]
+    fn alike(&self, set: usize, with: u32, sought: u32) -> u32 {
+        let few = eight(&self.sets.at(set).narrow, with, sought);
+        if self.many {
+            few | eight(&self.sets.at(set + 1).narrow, with, sought) << FEW
+        } else {
+            few
+        }
+    }
+
+    /// Where a line is in its set.
+    #[inline]
+    fn scan(&self, set: usize, line: u64) -> Option<usize> {
+        first(self.alike(set, STATE, self.above(line)? | STATE))
     }
 
     /// By the core itself, without a lock: whether the access needs nobody else. A store does unless the line is its own.
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "only its lowest bits count"
-    )]
     #[inline]
     pub(crate) fn hit(&self, line: u64, write: bool) -> bool {
-        let guess = usize::from(self.guess(line).load(Relaxed));
-        let found = self.tags.at(guess).load(Relaxed);
-        // The states that will do, in one comparison: whether it is a store is another thing that nobody can foretell.
-        if !is(found, line, if write { 3 } else { 1 }) {
-            return self.look(line, write);
+        self.hit_at_once(line, write) || self.look(line, write)
+    }
+
+    /// The same, but for a line's first store and for sets of two lines: there the answer may be no though L1 has it.
+    #[inline]
+    pub(crate) fn hit_at_once(&self, line: u64, write: bool) -> bool {
+        if self.many {
+            return false;
         }
-        // The order has a word for each set and takes the line's lowest bits.
-        self.order
-            .use_way_of_few(line as usize, guess & self.ways_mask);
+        let Some(above) = self.above(line) else {
+            return false;
+        };
+        let set = self.sets.at(set_of_few(line));
+        // The states that will do, in one comparison: whether it is a store is another thing that nobody can foretell.
+        let with = if write { 0 } else { STATE };
+        let Some(way) = first(eight(&set.narrow, with, above | STATE)) else {
+            return false;
+        };
+        let order = &set.wide[0];
+        order.store(self.matrix.used(order.load(Relaxed), way), Relaxed);
         true
     }
 
-    /// The same where the guess was wrong, or the state isn't the one that a store finds most often.
+    /// The same, where that hasn't found it.
     #[inline(never)]
     fn look(&self, line: u64, write: bool) -> bool {
-        let set = self.set(line);
-        match self.scan(set, line) {
-            (Some(way), _) => self.hit_in(line, write, set, way),
-            (None, _) => false,
+        if !write && !self.many {
+            return false;
         }
+        let set = self.set(line);
+        let way = self.scan(set, line);
+        way.is_some_and(|way| self.hit_in(line, write, set, way))
     }
 
     /// The same, where the line was in a way a moment ago.
@@ -166,41 +197,53 @@ impl L1 {
         let tag = self.tag(set, way);
         // Others may have taken it since.
         let found = tag.load(Relaxed);
-        let good = is(found, line, 1) && (!write || self.own(tag, found));
+        let there = found | STATE == self.word(line, State::Modified);
+        let good = there && (!write || self.own(tag, found));
         if good {
-            self.uses(line, set, way);
+            self.use_way(set, way);
         }
         good
     }
 
-    /// A line is found, or put, in a way of its set.
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "where there are more tags, a guess may be wrong"
-    )]
-    fn uses(&self, line: u64, set: usize, way: usize) {
-        let tag = (set << self.shift) + way;
-        self.guess(line).store(tag as u16, Relaxed);
-        self.order.use_way_of_few(set, way);
+    /// The line in that way is the latest used of its set.
+    #[inline]
+    fn use_way(&self, set: usize, way: usize) {
+        let order = &self.sets.at(set).wide[0];
+        let now = order.load(Relaxed);
+        let then = if self.many {
+            to_front_of_few(now, way)
+        } else {
+            self.matrix.used(now, way)
+        };
+        order.store(then, Relaxed);
+    }
+
+    /// The way of a set that was used the longest ago. All are taken, so each was used.
+    fn oldest(&self, set: usize) -> usize {
+        let order = self.sets.at(set).wide[0].load(Relaxed);
+        if self.many {
+            crate::order::last_of_few(order, self.ways)
+        } else {
+            Matrix::last(order)
+        }
     }
 
     /// Makes a line modified if this core has it for itself.
     #[allow(clippy::unused_self, reason = "it belongs to the cache's rules")]
     #[inline]
-    fn own(&self, tag: &AtomicU64, found: u64) -> bool {
-        match State::of(found) {
+    fn own(&self, tag: &AtomicU32, found: u32) -> bool {
+        match State::of(found.into()) {
             State::Modified => true,
             State::Exclusive => tag
-                .compare_exchange(found, found | 3, Relaxed, Relaxed)
+                .compare_exchange(found, found | STATE, Relaxed, Relaxed)
                 .is_ok(),
             State::Shared => false,
         }
     }
 
-    fn find(&self, line: u64) -> Option<&AtomicU64> {
+    fn find(&self, line: u64) -> Option<&AtomicU32> {
         let set = self.set(line);
-        let (way, _) = self.scan(set, line);
-        Some(self.tag(set, way?))
+        Some(self.tag(set, self.scan(set, line)?))
     }
 
     /// Under a lock: whether a line is there.
@@ -211,38 +254,41 @@ impl L1 {
     /// By the core itself, under a lock: puts a line in, or changes the state of one that is there. Returns what had to leave.
     pub(crate) fn put(&self, line: u64, state: State) -> Option<(u64, State)> {
         let set = self.set(line);
-        let (there, free) = self.scan(set, line);
-        let way = there
-            .or_else(|| first(free))
-            .unwrap_or_else(|| self.order.last(set, self.ways));
+        let there = self.scan(set, line);
+        let free = || first(self.alike(set, 0, 0) & ((1 << self.ways) - 1));
+        let way = there.or_else(free).unwrap_or_else(|| self.oldest(set));
         let tag = self.tag(set, way);
         // Nobody else writes here now: others would need the lock, and the one who doesn't is this very thread.
         let before = tag.load(Relaxed);
-        tag.store(word(line, state), Relaxed);
-        self.uses(line, set, way);
+        tag.store(self.word(line, state), Relaxed);
+        self.use_way(set, way);
         if there.is_some() {
             None
         } else {
-            content(before)
+            self.content(self.set(line), before)
         }
     }
 
     /// Under locks, by anybody: takes a line away. Returns its last state.
     pub(crate) fn take(&self, line: u64) -> Option<State> {
         let tag = self.find(line)?;
-        Some(State::of(tag.swap(0, Relaxed)))
+        Some(State::of(tag.swap(0, Relaxed).into()))
     }
 
     /// Under locks, by anybody: leaves a line only to be read. Returns its last state.
     pub(crate) fn share(&self, line: u64) -> Option<State> {
         let tag = self.find(line)?;
-        Some(State::of(tag.swap(word(line, State::Shared), Relaxed)))
+        let shared = self.word(line, State::Shared);
+        Some(State::of(tag.swap(shared, Relaxed).into()))
     }
 
     /// All that it holds.
     pub(crate) fn contents(&self) -> Vec<(u64, State)> {
-        let words = self.tags.all().iter().map(|tag| tag.load(Relaxed));
-        words.filter_map(content).collect()
+        let lines = self.sets.all().iter().enumerate();
+        let words = lines.flat_map(|(set, line)| line.narrow.iter().map(move |word| (set, word)));
+        words
+            .filter_map(|(set, word)| self.content(set, word.load(Relaxed)))
+            .collect()
     }
 }
 

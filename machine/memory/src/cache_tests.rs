@@ -10,16 +10,37 @@ fn l1(sets: usize, ways: usize) -> L1 {
 
 #[test]
 fn a_word_is_its_line_only_with_a_state() {
-    for line in [0, 1, 5, (1 << 46) - 1] {
-        assert!(!is(0, line, 1));
-        for state in [State::Shared, State::Exclusive, State::Modified] {
-            assert!(is(word(line, state), line, 1));
-            assert!(!is(word(line, state), line + 1, 1));
-            assert!(!is(word(line + 1, state), line, 1));
-            assert_eq!(content(word(line, state)), Some((line, state)));
-            assert_eq!(is(word(line, state), line, 3), state == State::Modified);
-            assert!(!is(word(line + 1, state), line, 3));
+    for (sets, ways) in [(1, 1), (64, 8), (64, 12), (2, 16)] {
+        let l1 = l1(sets, ways);
+        let end = L1::end(sets as u64);
+        assert!(l1.above(end - 1).is_some() && l1.above(end).is_none());
+        for line in [0, 1, 5, end - 1 - sets as u64] {
+            let set = l1.set(line);
+            assert_eq!(l1.content(set, 0), None);
+            let states = [State::Shared, State::Exclusive, State::Modified];
+            let words = states.map(|state| l1.word(line, state));
+            for (state, word) in states.into_iter().zip(words) {
+                assert_ne!(word, 0);
+                assert_eq!(l1.content(set, word), Some((line, state)));
+                let other = l1.word(line ^ sets as u64, state);
+                assert_eq!(l1.content(set, other), Some((line ^ sets as u64, state)));
+                assert!(!words.contains(&other));
+            }
         }
+    }
+}
+
+/// What no cache could hold is never found, though its lowest bits are those of a line that is there.
+#[test]
+fn a_line_beyond_all_memory_is_nowhere() {
+    let l1 = l1(64, 8);
+    for line in [0, 5, 64] {
+        l1.put(line, State::Modified);
+        for beyond in [L1::end(64), 1 << 36, 1 << 37, 1 << 57] {
+            assert!(!l1.hit(line + beyond, false) && !l1.hit(line + beyond, true));
+            assert_eq!(l1.take(line + beyond), None);
+        }
+        assert!(l1.hit(line, true));
     }
 }
 
@@ -65,7 +86,7 @@ fn a_store_and_a_theft_at_once_agree_on_who_was_first() {
 #[test]
 fn a_store_to_a_line_that_has_just_gone_changes_nothing() {
     let l1 = l1(1, 1);
-    let seen = word(1, State::Exclusive);
+    let seen = l1.word(1, State::Exclusive);
     l1.put(1, State::Exclusive);
     assert_eq!(l1.take(1), Some(State::Exclusive));
     assert!(!l1.own(l1.tag(0, 0), seen));

@@ -14,7 +14,7 @@ use crate::topology::TopologyError;
 /// What a block begins with: this word of letters, less its last, which is the version of the layout. To be raised by whoever changes
 /// what is where in a block, or what it means.
 const MAGIC: u64 = u64::from_be_bytes(*b"OSTLMEM\0");
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// Why a system can't be in a block.
 #[derive(Debug, Error, PartialEq, Eq)]

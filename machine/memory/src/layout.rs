@@ -11,13 +11,16 @@ use crate::counters::{Counters, Received};
 use crate::directory::Directory;
 use crate::header::Header;
 use crate::map::Map;
-use crate::part::{lines, sets};
+use crate::part::{LINE_BYTES, lines, sets};
 use crate::sets::Sets;
 use crate::system::{Core, Group, Memory, System};
 use crate::topology::{Plan, Topology, TopologyError};
 
 /// Shards at most; see [`crate::system`] for the least.
 const SHARDS_MAX: u64 = 64;
+
+/// Lines of 2^30 bytes.
+const LINES_OF_GIB: u64 = (1 << 30) / LINE_BYTES;
 
 /// Sets and ways of a cache.
 type Size = (u64, usize);
@@ -76,6 +79,12 @@ impl Sizes {
         (all().min().unwrap_or(1), all().max().unwrap_or(1))
     }
 
+    /// Lines from this one on are none that all L1s could hold.
+    fn end(&self) -> u64 {
+        let l1 = self.cores.iter().flat_map(|[code, data, _]| [code, data]);
+        l1.map(|(sets, _)| L1::end(*sets)).min().unwrap_or(u64::MAX)
+    }
+
     /// The fewest sets of any cache.
     fn least(&self) -> u64 {
         let l1 = self.cores.iter().flat_map(|[code, data, _]| [code, data]);
@@ -94,6 +103,14 @@ impl System {
         let sizes = Sizes::of(plan);
         let (least, most) = sizes.behind();
         let map = Map::new(&plan.ranges, least, most)?;
+        if let Some(&(_, behind, _)) = plan.ranges.last()
+            && behind > sizes.end()
+        {
+            return Err(TopologyError::TooFar {
+                gib: behind.div_ceil(LINES_OF_GIB),
+                most: sizes.end() / LINES_OF_GIB,
+            });
+        }
         let header = Header::new(carver);
         let cores = plan.cores.iter().zip(&sizes.cores);
         let cores = cores.map(|(core, &[code, data, l2])| Core {

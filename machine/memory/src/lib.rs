@@ -34,7 +34,7 @@
 //! - [`part`]: processors and memory devices, data under `parts/`.
 //! - [`topology`]: what a machine is made of, and what is refused.
 //! - [`system`]: the whole, what it charges, and who locks what.
-//! - `cache`: L1s; a hit takes no lock. `private`: what a core's own L2 has.
+//! - `cache`: L1s; a hit takes no lock. [`port`]: a core's short way to them. `private`: what a core's own L2 has.
 //! - `transaction`: MESI, under one shard's lock; `leave`: who must leave. [`directory`]: who holds a line.
 //! - `sets`: the caches behind L1, and filters. `scan`: searching a set. `order`: which way leaves next. `map`: physical memory without its holes.
 //! - `bandwidth`: the queue in virtual time. [`counters`]: what each core did.
@@ -57,6 +57,7 @@ pub(crate) mod lock;
 pub(crate) mod map;
 pub(crate) mod order;
 pub mod part;
+pub mod port;
 pub(crate) mod private;
 pub(crate) mod scan;
 pub(crate) mod sets;
@@ -69,5 +70,6 @@ pub use contents::Contents;
 pub use counters::{Counts, Kind, Level};
 pub use header::BlockError;
 pub use part::{Catalogue, Device, Part, PartError, Policy};
+pub use port::Port;
 pub use system::{Charge, System};
 pub use topology::{Cores, Node, Range, Topology, TopologyError};

@@ -42,20 +42,13 @@ impl Order {
     #[inline]
     pub(crate) fn use_way(&self, set: usize, way: usize) {
         if self.wide {
-            self.use_way_of_many(set, way);
-        } else {
-            self.use_way_of_few(set, way);
+            return self.use_way_of_many(set, way);
         }
-    }
-
-    /// The same of an order that is one word.
-    #[inline]
-    pub(crate) fn use_way_of_few(&self, set: usize, way: usize) {
         let word = self.words.at(set);
         let order = word.load(Relaxed);
         // Programs stay with a line for a while, and then there is nothing to do. The lowest nibble is kept as it is.
         if (order & 15) as usize != way {
-            word.store(to_front(order ^ NIBBLES, way as u64) ^ NIBBLES, Relaxed);
+            word.store(to_front_of_few(order, way), Relaxed);
         }
     }
 
@@ -85,8 +78,7 @@ impl Order {
             let order = word ^ (BYTES + 8 * (at as u64 / 8) * BYTE_ONES);
             return (order >> (8 * (at % 8)) & 31) as usize;
         }
-        let order = self.words.at(set).load(Relaxed) ^ NIBBLES;
-        (order >> (4 * at) & 15) as usize
+        last_of_few(self.words.at(set).load(Relaxed), ways)
     }
 
     /// Has the real machine fetch a set's order.
@@ -94,6 +86,49 @@ impl Order {
     pub(crate) fn prefetch(&self, set: usize) {
         let words = if self.wide { WIDE } else { 1 };
         self.words.all().prefetch(set * words);
+    }
+}
+
+/// An order that is one word once `way` has been used.
+#[inline]
+pub(crate) fn to_front_of_few(order: u64, way: usize) -> u64 {
+    to_front(order ^ NIBBLES, way as u64) ^ NIBBLES
+}
+
+/// The way of the first `ways` that was used the longest ago, by an order that is one word.
+#[inline]
+pub(crate) fn last_of_few(order: u64, ways: usize) -> usize {
+    ((order ^ NIBBLES) >> (4 * (ways - 1)) & 15) as usize
+}
+
+/// The order of use of up to eight ways as a matrix of bits: a row, a byte, for each way, in which those bits are set whose ways it was used
+/// after. A use is then four instructions without a branch, whatever the order was; and the way that was used the longest ago
+/// has an empty row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Matrix {
+    /// A row that is full.
+    row: u64,
+}
+
+impl Matrix {
+    /// Of 1 to 8 ways. At first it is 0.
+    pub(crate) fn new(ways: usize) -> Matrix {
+        Matrix {
+            row: (1 << ways) - 1,
+        }
+    }
+
+    /// The matrix once `way` has been used.
+    #[inline]
+    pub(crate) fn used(self, matrix: u64, way: usize) -> u64 {
+        (matrix | self.row << (8 * way)) & !(BYTE_ONES << way)
+    }
+
+    /// The way that was used the longest ago, of ways that were all used.
+    #[inline]
+    pub(crate) fn last(matrix: u64) -> usize {
+        let zeros = matrix.wrapping_sub(BYTE_ONES) & !matrix & (BYTE_ONES << 7);
+        zeros.trailing_zeros() as usize / 8
     }
 }
 
@@ -129,6 +164,22 @@ mod tests {
     use super::*;
 
     proptest! {
+        /// So is the matrix, once all ways were used.
+        #[test]
+        fn the_matrix_has_the_last_of_a_list(ways in 1_usize..9, uses in proptest::collection::vec(0_usize..8, 0..200)) {
+            let matrix = Matrix::new(ways);
+            let mut list: Vec<usize> = (0..ways).rev().collect();
+            let mut now = (0..ways).fold(0, |now, way| matrix.used(now, way));
+            for way in uses {
+                prop_assert_eq!(Matrix::last(now), list[ways - 1]);
+                let way = way % ways;
+                now = matrix.used(now, way);
+                list.retain(|other| *other != way);
+                list.insert(0, way);
+            }
+            prop_assert_eq!(Matrix::last(now), list[ways - 1]);
+        }
+
         /// The words are the list that one would keep, for any number of ways; other sets don't move.
         #[test]
         fn the_order_of_use_is_that_of_a_list(ways in 1_usize..33, uses in proptest::collection::vec(0_usize..32, 0..200)) {

@@ -4,7 +4,7 @@
 //! nobody can foretell, took three times as long and half of an L2 hit's time.
 #![allow(unsafe_code, reason = "instructions that the compiler won't choose")]
 
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::AtomicU32;
 
 /// Which of a set's words are what was sought, and which are free, as bits from the first on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,10 +43,34 @@ pub(crate) fn narrow<const SHIFT: i32>(words: &[AtomicU32], sought: u32) -> Scan
     steps(words, |four| four_narrow::<SHIFT>(four, sought))
 }
 
-/// The same of words twice as wide.
+/// Which of eight words, with these bits set, are as sought.
+#[cfg(target_arch = "x86_64")]
 #[inline]
-pub(crate) fn wide<const SHIFT: i32>(words: &[AtomicU64], sought: u64) -> Scan {
-    steps(words, |four| four_wide::<SHIFT>(four, sought))
+pub(crate) fn eight(words: &[AtomicU32; 8], with: u32, sought: u32) -> u32 {
+    use std::arch::x86_64::{
+        _mm_cmpeq_epi32, _mm_movemask_epi8, _mm_or_si128, _mm_packs_epi16, _mm_packs_epi32,
+        _mm_set1_epi32, _mm_setzero_si128,
+    };
+    // SAFETY: eight words are two vectors of sixteen bytes; every x86-64 has these instructions.
+    unsafe {
+        let with = _mm_set1_epi32(with.cast_signed());
+        let sought = _mm_set1_epi32(sought.cast_signed());
+        let alike = |from| _mm_cmpeq_epi32(_mm_or_si128(load(from), with), sought);
+        let (low, high) = (alike(words.as_ptr()), alike(words.as_ptr().add(4)));
+        let bytes = _mm_packs_epi16(_mm_packs_epi32(low, high), _mm_setzero_si128());
+        _mm_movemask_epi8(bytes).cast_unsigned()
+    }
+}
+
+/// The same, one after the other.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn eight(words: &[AtomicU32; 8], with: u32, sought: u32) -> u32 {
+    use std::sync::atomic::Ordering::Relaxed;
+    let alike = |word: &AtomicU32| u32::from(word.load(Relaxed) | with == sought);
+    words
+        .iter()
+        .zip(0..)
+        .fold(0, |all, (word, at)| all | alike(word) << at)
 }
 
 #[inline]
@@ -82,40 +106,6 @@ fn four_narrow<const SHIFT: i32>(four: &[AtomicU32; STEP], sought: u32) -> (u32,
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "the lower and the upper half, each by itself"
-)]
-#[inline]
-fn four_wide<const SHIFT: i32>(four: &[AtomicU64; STEP], sought: u64) -> (u32, u32) {
-    use std::arch::x86_64::{
-        _mm_and_si128, _mm_andnot_si128, _mm_castps_si128, _mm_castsi128_ps, _mm_cmpeq_epi32,
-        _mm_movemask_ps, _mm_or_si128, _mm_set1_epi32, _mm_setzero_si128, _mm_shuffle_ps,
-        _mm_srli_epi32, _mm_xor_si128,
-    };
-    // SAFETY: as above, twice.
-    unsafe {
-        let zero = _mm_setzero_si128();
-        let one = _mm_castsi128_ps(load(four.as_ptr()));
-        let other = _mm_castsi128_ps(load(four.as_ptr().add(2)));
-        let low = _mm_castps_si128(_mm_shuffle_ps::<0b10_00_10_00>(one, other));
-        let high = _mm_castps_si128(_mm_shuffle_ps::<0b11_01_11_01>(one, other));
-        let low_other = _mm_xor_si128(low, _mm_set1_epi32((sought as u32).cast_signed()));
-        let high_sought = _mm_set1_epi32(((sought >> 32) as u32).cast_signed());
-        let free = _mm_cmpeq_epi32(_mm_or_si128(low, high), zero);
-        let alike = _mm_and_si128(
-            _mm_cmpeq_epi32(_mm_srli_epi32::<SHIFT>(low_other), zero),
-            _mm_cmpeq_epi32(high, high_sought),
-        );
-        let found = _mm_andnot_si128(free, alike);
-        (
-            _mm_movemask_ps(_mm_castsi128_ps(found)).cast_unsigned(),
-            _mm_movemask_ps(_mm_castsi128_ps(free)).cast_unsigned(),
-        )
-    }
-}
-
 /// The bits of a scan, word by word.
 #[cfg(any(test, not(target_arch = "x86_64")))]
 fn word_by_word(words: impl Iterator<Item = u64>, shift: i32, sought: u64) -> (u32, u32) {
@@ -133,12 +123,6 @@ fn four_narrow<const SHIFT: i32>(four: &[AtomicU32; STEP], sought: u32) -> (u32,
     use std::sync::atomic::Ordering::Relaxed;
     let words = four.iter().map(|word| word.load(Relaxed).into());
     word_by_word(words, SHIFT, sought.into())
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn four_wide<const SHIFT: i32>(four: &[AtomicU64; STEP], sought: u64) -> (u32, u32) {
-    use std::sync::atomic::Ordering::Relaxed;
-    word_by_word(four.iter().map(|word| word.load(Relaxed)), SHIFT, sought)
 }
 
 #[cfg(test)]
@@ -167,13 +151,17 @@ mod tests {
         fn a_scan_finds_what_is_there(all in words(), sought in words(), steps in 0_usize..9) {
             let all = &all[..steps * STEP];
             let narrow_words: Vec<_> = all.iter().map(|word| AtomicU32::new(*word as u32)).collect();
-            let wide_words: Vec<_> = all.iter().map(|word| AtomicU64::new(*word)).collect();
             for sought in sought {
-                let (found, free) = word_by_word(all.iter().copied(), 2, sought);
-                prop_assert_eq!(wide::<2>(&wide_words, sought), Scan { found, free });
                 let halves = all.iter().map(|word| u64::from(*word as u32));
                 let (found, free) = word_by_word(halves, 3, u64::from(sought as u32));
                 prop_assert_eq!(narrow::<3>(&narrow_words, sought as u32), Scan { found, free });
+                for (eight_words, words) in narrow_words.as_chunks().0.iter().zip(all.chunks(8)) {
+                    for with in [0, 3] {
+                        let alike = |word: &u64| *word as u32 | with == sought as u32;
+                        let expected = words.iter().zip(0..).map(|(word, at)| u32::from(alike(word)) << at);
+                        prop_assert_eq!(eight(eight_words, with, sought as u32), expected.sum::<u32>());
+                    }
+                }
             }
         }
     }

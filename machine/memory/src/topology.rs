@@ -191,6 +191,16 @@ pub enum TopologyError {
         /// What there may be.
         most: u64,
     },
+    /// An address that a first cache's words have no room for.
+    #[error(
+        "there is memory up to {gib} GiB, and first caches of these sizes can hold addresses up to {most} GiB; put the nodes' ranges lower"
+    )]
+    TooFar {
+        /// Where the last node ends.
+        gib: u64,
+        /// Where it may.
+        most: u64,
+    },
     /// The system has no memory for the model.
     #[error(
         "the model of this machine takes {0} bytes of address space, which the system refuses; make the nodes' ranges smaller, or let \

@@ -144,6 +144,21 @@ fn more_memory_than_the_model_takes_is_refused() {
 }
 
 #[test]
+fn memory_that_a_first_cache_cannot_name_is_refused() {
+    let mut topology = topology();
+    let system = |topology: &Topology| System::new(topology, &Catalogue::built_in());
+    let last = (1 << 42) - 2 * 0x10_0000;
+    topology.nodes[1].ranges[0].start = last;
+    let far = system(&topology).expect("just below 4 TiB");
+    let line = last + 0x10_0000 - 64;
+    let levels = [0; 2].map(|_| far.access(0, Kind::Load, line, || 0).level);
+    assert_eq!(levels, [Level::Pool, Level::L1]);
+    topology.nodes[1].ranges[0].start = 1 << 42;
+    let error = system(&topology).expect_err("too far").to_string();
+    assert_words(&error, &["4097 GiB", "4095 GiB", "lower"]);
+}
+
+#[test]
 fn a_block_that_begins_within_a_cache_line_is_refused() {
     let block = block(words() + 16);
     assert_words(&refusal(&block[1..]), &["multiple of 128", "page"]);
@@ -164,7 +179,7 @@ fn a_block_of_another_builds_layout_is_refused() {
     block[0].fetch_add(1, Ordering::Relaxed);
     let error = attach(block).expect_err("another version");
     assert!(matches!(error, BlockError::Version { .. }), "{error}");
-    assert_words(&error.to_string(), &["version 2", "same build"]);
+    assert_words(&error.to_string(), &["version 3", "same build"]);
 }
 
 #[test]
