@@ -448,13 +448,13 @@ unsafe extern "C" fn core_made(_: u64, core: c_uint) {
         static MADE: OnceLock<()> = OnceLock::new();
         MADE.get_or_init(|| device::make(devices));
     }
-    if let Some(accesses) = &qemu.accesses {
-        accesses.settle();
-    }
     become_role(Role::Core(number(core)));
     let index = c_int::try_from(core).unwrap_or(c_int::MAX);
     // SAFETY: it only looks the core up.
     let cpu = unsafe { (qemu.symbols.qemu_get_cpu)(index) };
+    if let Some(accesses) = &qemu.accesses {
+        accesses.settle(number(core), cpu);
+    }
     qemu.cpus[number(core)].store(cpu, Ordering::SeqCst);
 }
 

@@ -14,6 +14,7 @@ use ostler_abi::pmu::{self, BYTES, CORES_MAX, Header, NODES_MAX};
 
 use ostler_machine_memory::Counts;
 
+use super::Qemu;
 use super::accesses::Accesses;
 use super::symbols::Opaque;
 use super::vcpus::{Place, Vcpus};
@@ -105,6 +106,19 @@ impl Pmu {
         if let Some((_, vcpus)) = &self.vcpus {
             vcpus.show(self.pages, core, &counts);
         }
+    }
+
+    /// Whether a core that is about to execute a block isn't whom it was seen as last. By its own thread.
+    ///
+    /// # Safety
+    /// That core is one of this QEMU's.
+    #[inline]
+    pub unsafe fn is_another(&self, core: usize, qemu: &Qemu) -> bool {
+        let (Some((place, vcpus)), Some(cpu)) = (&self.vcpus, qemu.cpu(core)) else {
+            return false;
+        };
+        // SAFETY: the caller's.
+        vcpus.changed(core, unsafe { place.vmcb(cpu.0) })
     }
 
     /// A core is about to execute a block, at `now_ns` of its own time: as the host, or as a guest's vCPU. By its own thread.

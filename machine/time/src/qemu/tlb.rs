@@ -87,6 +87,63 @@ pub struct Tlb {
     decides: Option<&'static TargetPage>,
 }
 
+/// A core's translations that lead to memory: [`Tlb::find`] with as few instructions as it takes.
+#[derive(Debug)]
+pub struct Own {
+    /// As the layout has it, of this core.
+    heads: *const u64,
+    full: *const *const u64,
+    stride: usize,
+    /// From an address to its page's number, times an entry's size.
+    shift: u32,
+    /// Bits of an address within its page.
+    within: u64,
+    /// Bits of an entry's word that are a page's address, or mean that it doesn't lead to memory.
+    plain: u64,
+}
+
+impl Own {
+    /// None at all, to be looked into by nobody.
+    pub fn none() -> Own {
+        Own {
+            heads: std::ptr::null(),
+            full: std::ptr::null(),
+            stride: 0,
+            shift: 0,
+            within: 0,
+            plain: 0,
+        }
+    }
+
+    /// The physical address of one of the core's, if the translation is at hand and leads to memory.
+    ///
+    /// # Safety
+    /// As [`Tlb::find`].
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "a table's entries are in memory, so where one is in it is a usize"
+    )]
+    #[inline]
+    pub unsafe fn find(&self, address: u64, mode: usize, usage: usize) -> Option<u64> {
+        // SAFETY: as in `Tlb::find`. A mask is the number of entries less one, times an entry's size.
+        unsafe {
+            let head = self.heads.byte_add(mode * HEAD);
+            let entries = head.add(1).cast::<*const u64>().read();
+            let at = (address >> self.shift & head.read()) as usize;
+            let tag = entries
+                .byte_add(at + usage * size_of::<u64>())
+                .read_volatile();
+            if tag & self.plain != address & !self.within {
+                return None;
+            }
+            let full = self.full.byte_add(mode * self.stride).read();
+            // Of entries with everything in them, as many bytes further as they are larger.
+            let physical = full.byte_add(at + at / ENTRY * (FULL_ENTRY - ENTRY) + PHYSICAL);
+            Some(physical.read() | address & self.within)
+        }
+    }
+}
+
 /// How a target's `tlb_plugin_lookup` is written.
 struct Shape {
     mask: Pattern,
@@ -262,6 +319,20 @@ impl Tlb {
         }
     }
 
+    /// A core's translations, for its own thread to find at once.
+    pub fn of(&self, cpu: Opaque) -> Own {
+        let bits = self.page_bits.load(Ordering::Relaxed);
+        let within = (1 << bits) - 1;
+        Own {
+            heads: cpu.wrapping_byte_add(self.layout.heads).cast(),
+            full: cpu.wrapping_byte_add(self.layout.full).cast(),
+            stride: self.layout.stride,
+            shift: bits - ENTRY.trailing_zeros(),
+            within,
+            plain: !within | self.layout.invalid | self.layout.device,
+        }
+    }
+
     /// The physical address of code that is at `host` in our own memory: it is in the table of one of the kinds, since it has
     /// just been read.
     ///
@@ -385,6 +456,14 @@ mod tests {
             // SAFETY: the structure is laid out as the offsets say.
             unsafe { tlb.find(cpu, address, 0, usage) }
         };
+        let at_once = |address, usage: Use| {
+            // SAFETY: likewise.
+            unsafe { tlb.of(cpu).find(address, 0, usage as usize) }
+        };
+        assert_eq!(at_once(0x7123, Use::Read), Some(0xabc_0123));
+        assert_eq!(at_once(0x7123, Use::Write), None);
+        assert_eq!(at_once(0x8010, Use::Read), None, "a device");
+        assert_eq!(at_once(0x9123, Use::Read), None, "another page");
         assert_eq!(find(0x7123, Use::Read), Some(Place::Memory(0xabc_0123)));
         assert_eq!(find(0x7123, Use::Write), None);
         assert_eq!(find(0x8010, Use::Read), Some(Place::Device));
