@@ -4,6 +4,8 @@ use anyhow::Result;
 
 use crate::figure::Figure;
 
+#[path = "../hylics-table3/figure.rs"]
+mod hylics_table3;
 #[path = "../vflowcomb-16/figure.rs"]
 mod vflowcomb_16;
 
@@ -19,9 +21,12 @@ macro_rules! figure {
 
 /// All of them, by paper and number.
 pub fn all() -> Result<Vec<Figure>> {
-    [figure!("vflowcomb-16", vflowcomb_16)]
-        .into_iter()
-        .collect()
+    [
+        figure!("hylics-table3", hylics_table3),
+        figure!("vflowcomb-16", vflowcomb_16),
+    ]
+    .into_iter()
+    .collect()
 }
 
 #[cfg(test)]

@@ -22,6 +22,8 @@
 //! | [`world`] | the loop that brings all of them together |
 //! | [`costs`] | what things cost, each with its source |
 //! | [`check`] | what must hold of every world, found by watching it |
+//! | [`trace`] | a cloud's VMs: the public Azure trace, read, and one generated with its figures |
+//! | [`files`] | a guest with in-memory files, and the control of their size |
 //! | [`outcome`] | what a run comes to |
 //!
 //! A thread's owner never calls the scheduler, and the scheduler knows no guests: each hands the other plain values ([`work`]), and the world
@@ -32,6 +34,7 @@
 pub mod check;
 pub mod costs;
 pub mod event;
+pub mod files;
 pub mod host;
 pub mod outcome;
 pub mod random;
