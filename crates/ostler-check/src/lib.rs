@@ -8,6 +8,7 @@
 //! - guests: where they run, whether they run, and what their agents are asked
 //! - weights: who yields to whom on shared cores
 //! - NICs: queues, interrupts and steering
+//! - placement: threads on packets' ways have one place each
 //! - hints, by [`check_hints`]: what guests are shown of the host, and which vCPUs are kept where
 //!
 //! # The ledger
@@ -24,6 +25,7 @@ mod cores;
 mod guests;
 mod hints;
 mod nics;
+mod placement;
 mod violation;
 mod weights;
 
@@ -50,6 +52,7 @@ pub fn check(
     weights::check(&scene, plan, &mut found);
     nics::check(&scene, plan, &mut found);
     boost::check(&scene, plan, &mut found);
+    placement::check(&scene, plan, &mut found);
     found
 }
 

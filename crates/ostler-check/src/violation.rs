@@ -1,6 +1,6 @@
 //! What can be wrong with a plan.
 
-use ostler_model::{Class, CpuId, CpuSet, CpuWeight, Group, GuestId, IrqId};
+use ostler_model::{Class, CpuId, CpuSet, CpuWeight, Group, GuestId, IrqId, Layer};
 
 /// A rule that a plan breaks: what, and on what.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -393,6 +393,40 @@ pub enum Violation {
         /// Those online.
         online: CpuSet,
     },
+    /// A layer decided what nobody asked it for, or where it has no part.
+    #[error("the plan has a section of {layer}, or things in it, that nobody asked for")]
+    Unasked {
+        /// Which.
+        layer: Layer,
+    },
+    /// A layer's section is of the future.
+    #[error("the section of {layer} is as of a later time than the plan")]
+    Since {
+        /// Which.
+        layer: Layer,
+    },
+    /// A layer's section is out of order, or has something twice.
+    #[error("the section of {layer} is out of order, or has something twice")]
+    Twice {
+        /// Which.
+        layer: Layer,
+    },
+    /// What is placed isn't there, isn't in use, or isn't the steward's to place.
+    #[error("{what} is placed, but isn't there to be placed")]
+    PlacedNothing {
+        /// What.
+        what: Holder,
+    },
+    /// Something that has one place has two.
+    #[error("{what} is to be on CPU {first} and on CPU {second}")]
+    TwoPlaces {
+        /// What.
+        what: Holder,
+        /// The one.
+        first: String,
+        /// The other.
+        second: String,
+    },
 }
 
 /// Who has CPUs, for messages.
@@ -406,6 +440,10 @@ pub enum Holder {
     Vhost(GuestId),
     /// A guest's other threads.
     Emulator(GuestId),
+    /// A queue of a NIC.
+    Queue(String, u32),
+    /// An interrupt line.
+    Irq(IrqId),
 }
 
 impl std::fmt::Display for Holder {
@@ -415,6 +453,8 @@ impl std::fmt::Display for Holder {
             Holder::Vcpus(guest) => write!(f, "guest {guest} (vCPUs)"),
             Holder::Vhost(guest) => write!(f, "guest {guest} (vhost workers)"),
             Holder::Emulator(guest) => write!(f, "guest {guest} (other threads)"),
+            Holder::Queue(nic, queue) => write!(f, "queue {queue} of NIC {nic}"),
+            Holder::Irq(irq) => write!(f, "interrupt {irq}"),
         }
     }
 }

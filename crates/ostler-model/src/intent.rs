@@ -419,13 +419,9 @@ impl Intent {
             && rule.is_none_or(|rule| rule.boost)
     }
 
-    /// What else its rule says of a guest, if one matches.
-    pub fn terms(&self, guest: &GuestView) -> Option<&GuestTerms> {
-        self.rule(guest).map(|rule| &rule.terms)
-    }
-
+    /// The first rule that matches a guest.
     #[inline]
-    fn rule(&self, guest: &GuestView) -> Option<&GuestRule> {
+    pub fn rule(&self, guest: &GuestView) -> Option<&GuestRule> {
         self.guests.iter().find(|rule| rule.matches.matches(guest))
     }
 }

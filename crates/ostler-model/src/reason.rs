@@ -25,6 +25,19 @@ pub enum Layer {
     Hints,
 }
 
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Layer::Partition => "partition",
+            Layer::Boost => "boost",
+            Layer::Placement => "placement",
+            Layer::Tier => "tier",
+            Layer::Sizing => "sizing",
+            Layer::Hints => "hints",
+        })
+    }
+}
+
 /// Something that was considered and turned down.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Alternative {
@@ -265,6 +278,40 @@ pub enum Reason {
         /// How many it uses.
         queues: u32,
     },
+    /// A layer isn't due: what it decided last stays.
+    Stays {
+        /// Which.
+        layer: Layer,
+        /// For so long.
+        left: Nanos,
+    },
+    /// A layer has nothing to go by: what it decided last stays, if it did and can.
+    NotSeen {
+        /// Which.
+        layer: Layer,
+        /// What it would have gone by.
+        what: Cow<'static, str>,
+    },
+    /// Threads on packets' ways were placed.
+    Placed {
+        /// Queues with traffic.
+        queues: u32,
+        /// Mean slowdown of a packet.
+        slowdown: f64,
+        /// The same as it was, where all threads were somewhere they may be.
+        present: Option<f64>,
+        /// It stays as it was: the better one wasn't better enough.
+        kept: bool,
+    },
+    /// A queue's softirq work is more than a core's, so it stays spread.
+    Spread {
+        /// The NIC's interface name.
+        nic: String,
+        /// Which queue.
+        queue: u32,
+        /// What it takes, in cores.
+        cores: f64,
+    },
     /// What the policy considered and turned down.
     TurnedDown {
         /// By which layer.
@@ -418,6 +465,39 @@ impl fmt::Display for Reason {
             Reason::QueuesFixed { nic, queues } => write!(
                 f,
                 "NIC {nic} keeps {queues} queues: its RSS table can't be set"
+            ),
+            Reason::Stays { layer, left } => write!(
+                f,
+                "{layer} stays as it is for another {:.1} s",
+                left.as_secs_f64()
+            ),
+            Reason::NotSeen { layer, what } => {
+                write!(f, "{layer} has nothing to go by: no {what}")
+            }
+            Reason::Placed {
+                queues,
+                slowdown,
+                present,
+                kept,
+            } => {
+                write!(
+                    f,
+                    "packets of {queues} queues are slowed down by {slowdown:.2}"
+                )?;
+                match (present, kept) {
+                    (_, true) => {
+                        f.write_str(" where their threads are, which is as good as elsewhere")
+                    }
+                    (Some(present), _) => write!(
+                        f,
+                        " where their threads go, after {present:.2} where they were"
+                    ),
+                    (None, _) => f.write_str(" where their threads go"),
+                }
+            }
+            Reason::Spread { nic, queue, cores } => write!(
+                f,
+                "queue {queue} of NIC {nic} stays spread over cores: it takes {cores:.2} of them"
             ),
             Reason::TurnedDown { alternative, .. } => {
                 write!(f, "not {}: {}", alternative.what, alternative.why)

@@ -43,7 +43,7 @@ pub fn decide(
         .roster
         .members()
         .iter()
-        .filter(|member| seen.intent.boosts(member.view))
+        .filter(|member| member.rule.is_none_or(|rule| rule.boost))
         // On a host without cores to hand out nobody is given anything.
         .filter(|member| {
             let id = |plan: &GuestPlan| plan.guest.cmp(&member.view.id);

@@ -4,7 +4,7 @@
 //! remembers is a value that it takes and returns ([`State`]), and `clippy.toml` beside this crate refuses clocks,
 //! files, environment and unordered maps. A recorded decision can therefore be made again, bit for bit.
 //!
-//! A decision is composed of layers, each of which owns one question. They share one [`Ledger`] of cores, which
+//! A decision is composed of layers, each of which owns one question ([`Decider`]). They share one [`Ledger`] of cores, which
 //! grants a core to one owner and refuses it to the next, so that no layer can give away what another has given.
 //!
 //! | layer | question | module |
@@ -20,6 +20,7 @@
 //! May depend on: `ostler-model`. `ostler-check` judges what comes out, by rules of its own.
 
 pub mod boost;
+mod decide;
 pub mod hints;
 mod ledger;
 pub mod partition;
@@ -30,6 +31,7 @@ pub mod wrong;
 
 use ostler_model::{Facts, Intent, Nanos, Plan, Reason, Snapshot, State};
 
+pub use decide::{Decider, decide};
 pub use ledger::Ledger;
 pub use roster::{Member, Roster};
 
@@ -69,53 +71,4 @@ pub struct Seen<'a> {
     pub roster: &'a Roster<'a>,
     /// The time of the decision.
     pub now: Nanos,
-}
-
-/// Decides for the whole host.
-///
-/// `now` is on the clock of [`Snapshot::at`]; a snapshot that has grown old by then is not acted on. The same arguments give
-/// the same decision. The partition layer draws nothing from `rng`: it is here because layers that break ties at random
-/// come in by this signature too, and a recorded seed must cover them.
-pub fn decide(
-    facts: &Facts,
-    snapshot: &Snapshot,
-    intent: &Intent,
-    state: &State,
-    now: Nanos,
-    rng: &mut (impl Random + ?Sized),
-) -> Decision {
-    let _ = rng;
-    let roster = Roster::new(snapshot, intent);
-    let seen = Seen {
-        facts,
-        snapshot,
-        intent,
-        roster: &roster,
-        now,
-    };
-    let mut ledger = Ledger::new(facts, snapshot, intent);
-    // As many as an uneventful period has.
-    let mut reasons = Vec::with_capacity(16);
-    let partition = partition::decide(&seen, &mut ledger, &state.partition, &mut reasons);
-    let groups = ledger.close();
-    let boost = boost::decide(&seen, &groups, &partition.guests, &mut reasons);
-    let generation = state.generation + 1;
-    Decision {
-        plan: Plan {
-            generation,
-            parent: (state.generation > 0).then_some(state.generation),
-            at: snapshot.at,
-            groups,
-            guests: partition.guests,
-            nics: partition.nics,
-            boost,
-            ..Plan::default()
-        },
-        reasons,
-        state: State {
-            generation,
-            partition: partition.memory,
-            ..State::default()
-        },
-    }
 }

@@ -1,6 +1,6 @@
 //! The guests in the steward's care, with the class and the objective that the intent gives them.
 
-use ostler_model::{Class, GuestView, Intent, Nanos, Snapshot};
+use ostler_model::{Class, GuestRule, GuestView, Intent, Nanos, Snapshot};
 
 /// A guest in the steward's care.
 #[derive(Clone, Copy, Debug)]
@@ -11,6 +11,8 @@ pub struct Member<'a> {
     pub class: Class,
     /// Its objective.
     pub slo: Option<Nanos>,
+    /// The rule that says so, if one does.
+    pub rule: Option<&'a GuestRule>,
 }
 
 /// The guests in the steward's care, in order of their ids, each once. Unmanaged guests are not among them.
@@ -22,12 +24,14 @@ pub struct Roster<'a> {
 
 impl<'a> Roster<'a> {
     /// Classifies the guests of a snapshot.
-    pub fn new(snapshot: &'a Snapshot, intent: &Intent) -> Roster<'a> {
+    pub fn new(snapshot: &'a Snapshot, intent: &'a Intent) -> Roster<'a> {
         let mut members = Vec::with_capacity(snapshot.guests.len());
         let mut best_effort = 0;
         let mut in_order = true;
         for view in &snapshot.guests {
-            let (class, slo) = intent.classify(view);
+            let rule = intent.rule(view);
+            let class = rule.map_or(intent.default_class, |rule| rule.class);
+            let slo = rule.and_then(|rule| rule.slo);
             match class {
                 Class::Unmanaged => continue,
                 Class::BestEffort => best_effort += 1,
@@ -36,7 +40,12 @@ impl<'a> Roster<'a> {
             in_order &= members
                 .last()
                 .is_none_or(|last: &Member<'_>| last.view.id < view.id);
-            members.push(Member { view, class, slo });
+            members.push(Member {
+                view,
+                class,
+                slo,
+                rule,
+            });
         }
         // A snapshot lists guests in order, each once; a decision must not hang on that.
         if !in_order {

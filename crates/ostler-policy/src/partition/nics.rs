@@ -10,7 +10,7 @@
 //! would otherwise hash its sends over all queues, those out of use among them.
 
 use ostler_model::{
-    CpuId, CpuSet, IrqPlan, MAX_CPUS, NicFacts, NicPlan, NicView, QueueCount, Reason,
+    CpuId, CpuSet, IrqId, IrqPlan, MAX_CPUS, NicFacts, NicPlan, NicView, QueueCount, Reason,
 };
 
 use super::Queues;
@@ -54,7 +54,8 @@ pub fn plan(
         return Vec::new();
     }
     let online = seen.facts.topology.online();
-    nics.iter()
+    let mut plans: Vec<NicPlan> = nics
+        .iter()
         .map(|&(view, facts)| {
             let most = queues_of_device(view, facts);
             let settable = facts.is_some_and(|facts| facts.rss_settable);
@@ -90,7 +91,32 @@ pub fn plan(
                 rps: rps(queues, order, in_use as usize, entries),
             }
         })
-        .collect()
+        .collect();
+    let mut shared = Vec::new();
+    shared_lines(&plans, &mut shared);
+    for line in shared {
+        let irqs = plans.iter_mut().flat_map(|plan| &mut plan.irqs);
+        let mut first = None;
+        for irq in irqs.filter(|irq| irq.irq == line) {
+            irq.cpus = *first.get_or_insert(irq.cpus);
+        }
+    }
+    plans
+}
+
+/// Interrupt lines that several queues share, in order, which can go to one place only. Message-signalled ones are their queue's own.
+pub fn shared_lines(plans: &[NicPlan], shared: &mut Vec<IrqId>) {
+    shared.clear();
+    let lines = || plans.iter().flat_map(|plan| &plan.irqs).map(|irq| irq.irq);
+    // As drivers number them, none is.
+    if lines().is_sorted_by(|a, b| a < b) {
+        return;
+    }
+    shared.extend(lines());
+    shared.sort_unstable();
+    let mut last = None;
+    shared.retain(|line| last.replace(*line) == Some(*line));
+    shared.dedup();
 }
 
 /// How many queues a device has, at least one. What the facts say may be too much where queues lack an interrupt.
@@ -120,6 +146,23 @@ fn xps(online: &CpuSet, order: &[CpuId], in_use: usize, most: usize) -> Vec<CpuS
         sets[queue].insert(cpu);
     }
     sets
+}
+
+/// Lets each CPU send by the queue whose interrupt is its own, and the others by all in turn.
+pub fn send_by(plan: &mut NicPlan, online: &CpuSet) {
+    let in_use = (plan.queues as usize).min(plan.xps.len());
+    let mut own = CpuSet::EMPTY;
+    plan.xps.fill(CpuSet::EMPTY);
+    for irq in &plan.irqs {
+        let (queue, cpu) = (irq.queue as usize, irq.cpus.first());
+        if let Some(cpu) = cpu.filter(|cpu| queue < in_use && !own.contains(*cpu)) {
+            own.insert(cpu);
+            plan.xps[queue].insert(cpu);
+        }
+    }
+    for (cpu, queue) in online.difference(&own).iter().zip((0..in_use).cycle()) {
+        plan.xps[queue].insert(cpu);
+    }
 }
 
 fn rps(queues: Queues, order: &[CpuId], in_use: usize, most: usize) -> Vec<CpuSet> {

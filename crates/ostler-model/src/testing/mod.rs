@@ -4,6 +4,8 @@
 //! and no further: guests come without vCPUs, agents lie, NICs vanish, CPUs go offline, and an intent may
 //! reserve every core.
 
+mod layers;
+
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -16,6 +18,8 @@ use crate::{
     NicView, NodeId, PartitionIntent, PartitionPolicy, Pid, QueueCount, SharedCores, Snapshot,
     ThreadUsage, Thresholds, Tid, Topology, VcpuView, VhostView,
 };
+
+pub use layers::{layered, placement_settings};
 
 /// The interval of a generated snapshot that covers any time.
 pub const INTERVAL: Nanos = Nanos::from_millis(100);
@@ -246,42 +250,48 @@ pub fn snapshot(facts: &Facts) -> impl Strategy<Value = Snapshot> + use<> {
     let usages = vec((0..=100_u64, 0..=20_u64, 0..=20_u64), count);
     let guests = vec((0..=2_usize, guest()), 0..=6);
     let nics = vec((0..=8_u32, 0..=8_u32, any::<bool>()), facts.nics.len());
+    // Seldom, NICs share interrupt lines.
+    let shared = proptest::bool::weighted(0.1);
     let names: Vec<String> = facts.nics.iter().map(|nic| nic.name.clone()).collect();
-    (usages, gone, guests, nics).prop_map(move |(usages, gone, guests, nics)| Snapshot {
-        seq: 1,
-        at: INTERVAL,
-        interval: INTERVAL,
-        cpus: cpus
-            .iter()
-            .zip(&usages)
-            .enumerate()
-            .filter(|(at, _)| Some(*at) != gone)
-            .map(|(_, (&cpu, &(busy, irq, softirq)))| CpuUsage {
-                cpu,
-                busy: Nanos::from_millis(busy),
-                irq: Nanos::from_millis(irq.min(busy / 2)),
-                softirq: Nanos::from_millis(softirq.min(busy / 2)),
-            })
-            .collect(),
-        guests: name_guests(guests),
-        nics: names
-            .iter()
-            .zip(nics)
-            .filter(|(_, (_, _, there))| *there)
-            .map(|(name, (queues, irqs, _))| NicView {
-                name: name.clone(),
-                queues,
-                irqs: (0..irqs)
-                    .map(|queue| IrqView {
-                        irq: IrqId(40 + queue),
-                        queue,
-                        affinity: CpuSet::single(CpuId(0)),
-                        count: 0,
-                    })
-                    .collect(),
-            })
-            .collect(),
-        ..Snapshot::default()
+    (usages, gone, guests, nics, shared).prop_map(move |(usages, gone, guests, nics, shared)| {
+        Snapshot {
+            seq: 1,
+            at: INTERVAL,
+            interval: INTERVAL,
+            cpus: cpus
+                .iter()
+                .zip(&usages)
+                .enumerate()
+                .filter(|(at, _)| Some(*at) != gone)
+                .map(|(_, (&cpu, &(busy, irq, softirq)))| CpuUsage {
+                    cpu,
+                    busy: Nanos::from_millis(busy),
+                    irq: Nanos::from_millis(irq.min(busy / 2)),
+                    softirq: Nanos::from_millis(softirq.min(busy / 2)),
+                })
+                .collect(),
+            guests: name_guests(guests),
+            nics: names
+                .iter()
+                .zip(nics)
+                .zip(0_u32..)
+                .filter(|((_, (_, _, there)), _)| *there)
+                .map(|((name, (queues, irqs, _)), at)| NicView {
+                    name: name.clone(),
+                    queues,
+                    irqs: (0..irqs)
+                        .map(|queue| IrqView {
+                            // Another NIC's, but not its queue of this number.
+                            irq: IrqId(40 + if shared { queue ^ at } else { 100 * at + queue }),
+                            queue,
+                            affinity: CpuSet::single(CpuId(0)),
+                            count: 0,
+                        })
+                        .collect(),
+                })
+                .collect(),
+            ..Snapshot::default()
+        }
     })
 }
 

@@ -1,0 +1,217 @@
+//! Worlds in which operators have opted in to more layers, and what these see and are told: the odd things included.
+
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::{World, world};
+use crate::{
+    Bytes, CoreIntent, Facts, FlowView, GuestTerms, Hop, Intent, MemoryFacts, MemoryNode, Nanos,
+    NodeId, PartitionPolicy, PlacementPolicy, PlacementSettings, SharedCores, Snapshot, SocketView,
+    StageSettings,
+};
+
+/// Any world with so many snapshots and any layers on. Most hosts are such that layers have something to do: all cores and NICs are the steward's, and
+/// groups are isolated.
+pub fn layered(snapshots: usize) -> impl Strategy<Value = World> {
+    (
+        world(snapshots),
+        memory(),
+        layers(),
+        vec(views(), snapshots),
+        option::weighted(0.75, isolating()),
+    )
+        .prop_map(|(mut world, memory, layers, views, isolating)| {
+            if let Some(policy) = isolating {
+                world.intent.partition.policy = policy;
+                // That scheduler knows no weights.
+                if policy.weighs() && world.intent.partition.best_effort != SharedCores::Equal {
+                    world.intent.boost = None;
+                }
+                world.intent.cores = CoreIntent::default();
+                world.intent.nics = vec!["eth0".into(), "eth1".into()];
+            }
+            world.facts.memory = memory_of(&world.facts, memory);
+            layers.opt_in(&mut world.intent);
+            for (snapshot, views) in world.snapshots.iter_mut().zip(views) {
+                views.show(&world.facts, snapshot);
+            }
+            world
+        })
+}
+
+fn isolating() -> impl Strategy<Value = PartitionPolicy> {
+    select(vec![
+        PartitionPolicy::Performance,
+        PartitionPolicy::Energy,
+        PartitionPolicy::Resource,
+        PartitionPolicy::Static { vcpu: 3, nq: 3 },
+    ])
+}
+
+/// Up to five nodes' memory; hosts have up to three nodes with cores.
+type AnyMemory = (Vec<(u64, bool)>, Vec<u32>);
+
+fn memory() -> impl Strategy<Value = AnyMemory> {
+    let nodes = vec((0..64_u64, any::<bool>()), 0..=5);
+    (nodes, vec(select(vec![10_u32, 17, 21, 31, 255]), 25))
+}
+
+fn memory_of(facts: &Facts, (nodes, distances): AnyMemory) -> MemoryFacts {
+    let count = nodes.len();
+    let nodes = nodes.into_iter().zip(0_u32..);
+    let nodes = nodes.map(|((gib, far), node)| MemoryNode {
+        node: NodeId(node),
+        bytes: Bytes(gib << 30),
+        far: far && !facts.has_cores(NodeId(node)),
+        latency: None,
+        bytes_per_s: None,
+    });
+    MemoryFacts {
+        nodes: nodes.collect(),
+        distances: distances.into_iter().take(count * count).collect(),
+    }
+}
+
+/// What an operator opts in to.
+#[derive(Clone, Debug)]
+struct Layers {
+    placement: Option<PlacementSettings>,
+    terms: Vec<GuestTerms>,
+}
+
+impl Layers {
+    fn opt_in(self, intent: &mut Intent) {
+        intent.placement = self.placement;
+        for (rule, terms) in intent.guests.iter_mut().zip(self.terms) {
+            rule.terms = terms;
+        }
+    }
+}
+
+fn layers() -> impl Strategy<Value = Layers> {
+    (option::weighted(0.8, placement_settings()), vec(terms(), 2))
+        .prop_map(|(placement, terms)| Layers { placement, terms })
+}
+
+fn terms() -> impl Strategy<Value = GuestTerms> {
+    any::<bool>().prop_map(|priority| GuestTerms {
+        priority,
+        ..GuestTerms::default()
+    })
+}
+
+/// Any way to place threads.
+pub fn placement_settings() -> impl Strategy<Value = PlacementSettings> {
+    let policy = select(vec![
+        PlacementPolicy::Chains,
+        PlacementPolicy::NumaAware,
+        PlacementPolicy::ContentionAware,
+    ]);
+    let stage = || {
+        (1..3000_u64, proptest::array::uniform6(0.0..3.0_f64)).prop_map(
+            |(packet, [cache, memory, interconnect, remote, crossing, load])| StageSettings {
+                packet: Nanos(packet),
+                cache,
+                memory,
+                interconnect,
+                remote,
+                crossing,
+                load,
+            },
+        )
+    };
+    (
+        policy,
+        0..4_u64,
+        0.0..0.3_f64,
+        any::<bool>(),
+        option::weighted(0.3, 1..5_u32),
+        (stage(), stage(), stage()),
+    )
+        .prop_map(
+            |(policy, interval, margin, vcpus, cores_max, (softirq, vhost, vcpu))| {
+                PlacementSettings {
+                    policy,
+                    interval: Nanos::from_millis(interval * 100),
+                    margin,
+                    vcpus,
+                    cores_max,
+                    softirq,
+                    vhost,
+                    vcpu,
+                }
+            },
+        )
+}
+
+/// What more is seen in a period.
+#[derive(Clone, Debug)]
+struct Views {
+    sockets: Vec<Option<SocketView>>,
+    flows: Vec<FlowView>,
+}
+
+impl Views {
+    fn show(self, facts: &Facts, snapshot: &mut Snapshot) {
+        let sockets = self.sockets.into_iter().flatten();
+        let there = |socket: &SocketView| facts.has_cores(socket.node);
+        snapshot.sockets = sockets.filter(there).collect();
+        snapshot.flows = self.flows;
+        let key = |flow: &FlowView| (flow.nic.clone(), flow.queue);
+        snapshot.flows.sort_by_key(key);
+    }
+}
+
+fn views() -> impl Strategy<Value = Views> {
+    let socket = (-0.1..1.1_f64, -0.1..1.1_f64, 0.0..3.0_f64, age());
+    let sockets = vec(option::weighted(0.95, socket), 3).prop_map(|sockets| {
+        let sockets = sockets.into_iter().zip(0_u32..);
+        let view = sockets.map(|(socket, node)| {
+            let (l3_hit, cycle_loss, ipc, age) = socket?;
+            Some(SocketView {
+                node: NodeId(node),
+                l3_hit,
+                cycle_loss,
+                ipc,
+                age,
+            })
+        });
+        view.collect()
+    });
+    (sockets, vec(flow(), 0..16)).prop_map(|(sockets, flows)| Views { sockets, flows })
+}
+
+/// How old a view is: mostly fresh.
+fn age() -> impl Strategy<Value = Nanos> {
+    select(vec![0_u64, 0, 0, 0, 0, 300, 50_000]).prop_map(Nanos::from_millis)
+}
+
+fn flow() -> impl Strategy<Value = FlowView> {
+    let few = |most: u32| option::weighted(0.9, prop_oneof![0..2_u32, 0..most]);
+    let hop =
+        (prop_oneof![0..3_u32, 0..8_u32], few(5), few(9)).prop_map(|(guest, queue, vcpu)| Hop {
+            guest: format!("g{guest:02}").as_str().into(),
+            queue,
+            vcpu,
+        });
+    let packets = prop_oneof![
+        9 => 1.0..2e6_f64,
+        1 => select(vec![0.0, -1.0, 1e30]),
+    ];
+    (
+        select(vec!["eth0", "eth0", "eth1", "eth1", "gone0"]),
+        prop_oneof![0..2_u32, 0..8_u32],
+        vec(hop, 0..=5),
+        packets,
+        age(),
+    )
+        .prop_map(|(nic, queue, hops, packets_per_s, age)| FlowView {
+            nic: nic.to_owned(),
+            queue,
+            hops,
+            packets_per_s,
+            age,
+        })
+}

@@ -1,0 +1,140 @@
+//! A placement in the plans of NICs and guests.
+
+use std::cmp::Ordering;
+
+use ostler_model::{
+    Class, CpuId, CpuSet, Groups, GuestId, GuestPlan, IrqId, NicPlan, PlacementPlan, QueueCore,
+    RunState, ThreadCore,
+};
+
+use crate::Seen;
+use crate::partition::demand::old_after;
+use crate::partition::{Partition, nics};
+
+/// Whether a placement can be carried out with these groups and guests.
+pub(super) fn fits(
+    seen: &Seen<'_>,
+    groups: &Groups,
+    partition: &Partition,
+    shared: &[IrqId],
+    plan: &PlacementPlan,
+) -> bool {
+    let wanted = seen.intent.placement.as_ref();
+    let queue = |placed: &QueueCore| {
+        let nics = &partition.nics;
+        let nic = nics.binary_search_by(|nic| nic.name.cmp(&placed.nic));
+        nic.is_ok_and(|nic| {
+            let nic = &nics[nic];
+            let line = irq(nic, placed.queue).map(|at| nic.irqs[at].irq);
+            let alone = line.is_some_and(|line| shared.binary_search(&line).is_err());
+            alone && placed.queue < nic.queues
+        }) && groups.nq.contains(placed.cpu)
+    };
+    plan.softirqs.iter().all(queue)
+        && threads(partition, &plan.workers, |_, guest, placed| {
+            (placed.at as usize) < guest.vhost_pins.len() && guest.vhost_cpus.contains(placed.cpu)
+        })
+        && (plan.vcpus.is_empty() || wanted.is_some_and(|settings| settings.vcpus))
+        && threads(partition, &plan.vcpus, |at, guest, placed| {
+            (placed.at as usize) < seen.roster.members()[at].view.vcpus.len()
+                && guest.vcpu_cpus.contains(placed.cpu)
+                && places_vcpus(seen, groups, partition, at)
+        })
+}
+
+/// Whether a guest's vCPUs are this layer's to place, where it is to place any: they may be pinned at all, and there is a core for each.
+pub(super) fn places_vcpus(
+    seen: &Seen<'_>,
+    groups: &Groups,
+    partition: &Partition,
+    guest: usize,
+) -> bool {
+    let (given, view) = (&partition.guests[guest], seen.roster.members()[guest].view);
+    let enough = view.vcpus.len() <= groups.vcpu.len() as usize || !given.vcpu_pins.is_empty();
+    given.class == Class::LatencyCritical
+        && given.run == RunState::Running
+        && view.age <= old_after(seen)
+        && enough
+}
+
+/// Whether all of these threads are of guests in the plan and something holds of them. Both stand in order of guest.
+fn threads(
+    partition: &Partition,
+    placed: &[ThreadCore],
+    holds: impl Fn(usize, &GuestPlan, &ThreadCore) -> bool,
+) -> bool {
+    let mut at = 0;
+    placed.iter().all(|thread| {
+        let found = seek(&partition.guests, &mut at, &thread.guest);
+        found && holds(at, &partition.guests[at], thread)
+    })
+}
+
+/// Goes on to a guest, if it is there.
+fn seek(guests: &[GuestPlan], at: &mut usize, id: &GuestId) -> bool {
+    while let Some(guest) = guests.get(*at) {
+        match guest.guest.cmp(id) {
+            Ordering::Less => *at += 1,
+            Ordering::Equal => return true,
+            Ordering::Greater => return false,
+        }
+    }
+    false
+}
+
+/// The place of a queue's interrupt. Most NICs have them in order of queue.
+fn irq(nic: &NicPlan, queue: u32) -> Option<usize> {
+    let at = queue as usize;
+    if nic.irqs.get(at).is_some_and(|irq| irq.queue == queue) {
+        return Some(at);
+    }
+    nic.irqs.iter().position(|irq| irq.queue == queue)
+}
+
+/// Has the plans of NICs and guests say what a placement says, which fits.
+pub(super) fn enter(seen: &Seen<'_>, partition: &mut Partition, plan: &PlacementPlan) {
+    let online = seen.facts.topology.online();
+    for placed in plan.softirqs.chunk_by(|a, b| a.nic == b.nic) {
+        let name = &placed[0].nic;
+        let nic = partition.nics.binary_search_by(|nic| nic.name.cmp(name));
+        let Some(nic) = nic.ok().map(|at| &mut partition.nics[at]) else {
+            continue;
+        };
+        for queue in placed {
+            if let Some(at) = irq(nic, queue.queue) {
+                nic.irqs[at].cpus = CpuSet::single(queue.cpu);
+            }
+            if let Some(spread) = nic.rps.get_mut(queue.queue as usize) {
+                *spread = CpuSet::EMPTY;
+            }
+        }
+        nics::send_by(nic, &online);
+    }
+    let mut at = 0;
+    for placed in plan.workers.chunk_by(|a, b| a.guest == b.guest) {
+        if seek(&partition.guests, &mut at, &placed[0].guest) {
+            for thread in placed {
+                if let Some(pin) = partition.guests[at].vhost_pins.get_mut(thread.at as usize) {
+                    *pin = thread.cpu;
+                }
+            }
+        }
+    }
+    let mut at = 0;
+    for placed in plan.vcpus.chunk_by(|a, b| a.guest == b.guest) {
+        if seek(&partition.guests, &mut at, &placed[0].guest) {
+            let vcpus = seen.roster.members()[at].view.vcpus.len();
+            let guest = &mut partition.guests[at];
+            if guest.vcpu_pins.is_empty() {
+                // A guest's vCPUs are pinned all or none: the others are, in turn.
+                let cpus: Vec<CpuId> = guest.vcpu_cpus.iter().collect();
+                guest.vcpu_pins.extend(cpus.iter().cycle().take(vcpus));
+            }
+            for thread in placed {
+                if let Some(pin) = guest.vcpu_pins.get_mut(thread.at as usize) {
+                    *pin = thread.cpu;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Placement, wired into a decision: from what was seen of packets and sockets to the cores of softirqs, vhost workers and vCPUs.
+//!
+//! The partition layer says which cores there are for queues and for vCPUs, and has its own places for interrupts and threads, in turn. Where this
+//! layer has a better one it owns that interrupt or thread from then on, and the plans of NICs and guests say what it says. It never leaves the group.
+//!
+//! - **A queue whose softirq work is spread** over several cores (RPS) is placed on one only if one can do it: otherwise it stays spread, and its
+//!   chain begins with the vhost worker.
+//! - **A queue that shares its interrupt line** with another stays where partition has both.
+//! - **Threads that aren't the layer's** are part of a chain where it is known which core they are on: workers that float, vCPUs unless they are to be
+//!   placed too.
+//! - **What a packet takes** of a stage is measured: the thread's run time over the packets that it had. The settings' figure is for what wasn't seen.
+//! - Between two decisions the last one stays, unless the groups or the guests have changed so that something of it can't.
+
+mod enter;
+mod lay;
+
+use std::sync::Arc;
+
+use ostler_model::{
+    Alternative, Groups, IrqId, Layer, Nanos, NodeId, PartitionPolicy, PlacementPlan,
+    PlacementPolicy, PlacementSettings, PlacementState, QueueCore, Reason, StageSettings,
+    ThreadCore,
+};
+
+use super::{Due, count, due, not_seen};
+use crate::Seen;
+use crate::partition::demand::old_after;
+use crate::partition::{Partition, nics};
+use crate::placement::{
+    Core, Flow, Index, Placer, Policy, Pool, Problem, Queue, Settings, Socket, Stage, Thread,
+    Weights,
+};
+use enter::{enter, fits};
+
+/// Kinds of stages, in the order in which the problem has them.
+const SOFTIRQ: Index = 0;
+const VHOST: Index = 1;
+const VCPU: Index = 2;
+/// The pool of queues and vhost workers, and that of vCPUs.
+const QUEUE_POOL: Index = 0;
+const VCPU_POOL: Index = 1;
+const NONE: u32 = u32::MAX;
+
+/// Whose thread it is.
+#[derive(Clone, Copy, Debug)]
+enum Whose {
+    /// A queue's softirq: by place in the plan's NICs.
+    Softirq { nic: usize, queue: u32 },
+    /// A vhost worker: by place in the roster and in the guest.
+    Worker { guest: usize, at: u32 },
+    /// A vCPU, likewise.
+    Vcpu { guest: usize, at: u32 },
+}
+
+/// A queue as it is laid out: its flows are a range of flows.
+#[derive(Clone, Copy, Debug)]
+struct LaidQueue {
+    socket: Index,
+    flows: (usize, usize),
+}
+
+/// A flow as it is laid out: its stages are a range of stages.
+#[derive(Clone, Copy, Debug)]
+struct LaidFlow {
+    packets: f64,
+    priority: bool,
+    stages: (usize, usize),
+}
+
+/// The layer's buffers. What is in them between decisions is of no consequence.
+#[derive(Debug, Default)]
+pub(super) struct Layered {
+    placer: Placer,
+    nodes: Vec<NodeId>,
+    cores: Vec<Core>,
+    /// By CPU number: its place in `cores`.
+    core_of: Vec<u32>,
+    sockets: Vec<Socket>,
+    distances: Vec<f64>,
+    /// All pools' cores one after another, and each pool's range and limit.
+    pool_cores: Vec<Index>,
+    pools: Vec<(usize, usize, Option<u32>)>,
+    /// By core: the pool of it alone.
+    alone: Vec<u32>,
+    threads: Vec<Thread>,
+    whose: Vec<Whose>,
+    /// By guest: where its workers and vCPUs begin in `thread_of`.
+    starts: Vec<usize>,
+    thread_of: Vec<u32>,
+    stages: Vec<Stage>,
+    flows: Vec<LaidFlow>,
+    queues: Vec<LaidQueue>,
+    /// Flows that count, by NIC, queue and place in the snapshot.
+    seen: Vec<(usize, u32, usize)>,
+    /// Interrupt lines that several queues share, in order.
+    shared: Vec<IrqId>,
+    /// Packets a second of each worker and vCPU, as in `thread_of`, and of softirqs by core.
+    packets: Vec<f64>,
+    softirq_packets: Vec<f64>,
+}
+
+/// What goes into a placement besides the buffers.
+#[derive(Clone, Copy)]
+struct Scene<'a> {
+    seen: &'a Seen<'a>,
+    settings: &'a PlacementSettings,
+    groups: &'a Groups,
+    partition: &'a Partition,
+    before: Option<&'a PlacementPlan>,
+}
+
+impl Layered {
+    /// Decides, or has the last decision stay, and enters it into the plans of NICs and guests.
+    pub(super) fn decide(
+        &mut self,
+        seen: &Seen<'_>,
+        groups: &Groups,
+        partition: &mut Partition,
+        state: &PlacementState,
+        reasons: &mut Vec<Reason>,
+    ) -> PlacementState {
+        let Some(settings) = &seen.intent.placement else {
+            return PlacementState::default();
+        };
+        if let Err(why) = possible(seen, groups) {
+            reasons.push(turned_down(why.into()));
+            return PlacementState::default();
+        }
+        nics::shared_lines(&partition.nics, &mut self.shared);
+        let before = state
+            .plan
+            .as_ref()
+            .filter(|plan| fits(seen, groups, partition, &self.shared, plan));
+        let due = match before {
+            Some(_) => due(state.decided, settings.interval, seen.snapshot.at),
+            None => Due::Now,
+        };
+        let next = match due {
+            Due::In(left) => {
+                reasons.push(Reason::Stays {
+                    layer: Layer::Placement,
+                    left,
+                });
+                state.clone()
+            }
+            Due::Now => {
+                let scene = Scene {
+                    seen,
+                    settings,
+                    groups,
+                    partition,
+                    before: before.map(|plan| &**plan),
+                };
+                match self.place(&scene, reasons) {
+                    Some(found) => PlacementState {
+                        decided: Some(seen.snapshot.at),
+                        plan: Some(match before {
+                            Some(plan) if same(plan, &found) => Arc::clone(plan),
+                            _ => Arc::new(found),
+                        }),
+                    },
+                    None => PlacementState {
+                        decided: before.and(state.decided),
+                        plan: before.cloned(),
+                    },
+                }
+            }
+        };
+        if let Some(plan) = &next.plan {
+            enter(seen, partition, plan);
+        }
+        next
+    }
+
+    /// Where all goes now; nothing where too little was seen, with the reason.
+    fn place(&mut self, scene: &Scene<'_>, reasons: &mut Vec<Reason>) -> Option<PlacementPlan> {
+        let seen = scene.seen;
+        let limit = Nanos(
+            old_after(seen)
+                .0
+                .max(scene.settings.interval.0.saturating_mul(3)),
+        );
+        if seen.now.saturating_sub(seen.snapshot.at) > old_after(seen) {
+            reasons.push(not_seen(Layer::Placement, "recent snapshot"));
+            return None;
+        }
+        self.lay_cores(scene);
+        if let Err(node) = self.lay_sockets(scene, limit) {
+            let what = format!("counters of node {node}'s socket");
+            reasons.push(not_seen(Layer::Placement, what));
+            return None;
+        }
+        self.find_flows(scene, limit);
+        if self.seen.is_empty() {
+            reasons.push(not_seen(Layer::Placement, "packets by queue and guest"));
+            return None;
+        }
+        self.lay_pools(scene);
+        self.count_packets(scene);
+        self.lay_queues(scene, reasons);
+        self.solve(scene, reasons)
+    }
+
+    fn solve(&mut self, scene: &Scene<'_>, reasons: &mut Vec<Reason>) -> Option<PlacementPlan> {
+        let settings = scene.settings;
+        // Of lists that borrow from each other none can be kept from decision to decision.
+        let pools: Vec<Pool<'_>> = self
+            .pools
+            .iter()
+            .map(|&(start, end, most)| Pool {
+                cores: &self.pool_cores[start..end],
+                most,
+            })
+            .collect();
+        let flows: Vec<Flow<'_>> = self
+            .flows
+            .iter()
+            .map(|flow| Flow {
+                packets: flow.packets,
+                priority: flow.priority,
+                stages: &self.stages[flow.stages.0..flow.stages.1],
+            })
+            .collect();
+        let queues: Vec<Queue<'_>> = self
+            .queues
+            .iter()
+            .map(|queue| Queue {
+                socket: queue.socket,
+                flows: &flows[queue.flows.0..queue.flows.1],
+            })
+            .collect();
+        // A group without cores is nobody's, and no pool.
+        let used = |pool: &Pool<'_>| !pool.cores.is_empty();
+        let first = pools.first().filter(|pool| used(pool))?;
+        let pools: Vec<Pool<'_>> = pools
+            .iter()
+            .map(|pool| if used(pool) { *pool } else { *first })
+            .collect();
+        let problem = Problem {
+            cores: &self.cores,
+            sockets: &self.sockets,
+            distances: &self.distances,
+            kinds: &[settings.softirq, settings.vhost, settings.vcpu].map(|kind| weights(&kind)),
+            pools: &pools,
+            threads: &self.threads,
+            queues: &queues,
+        };
+        let by = Settings {
+            policy: match settings.policy {
+                PlacementPolicy::Chains => Policy::Chains,
+                PlacementPolicy::NumaAware => Policy::NumaAware,
+                PlacementPolicy::ContentionAware => Policy::ContentionAware,
+            },
+            margin: settings.margin,
+        };
+        let placed = match self.placer.place(&problem, by) {
+            Ok(placed) => placed,
+            Err(refusal) => {
+                reasons.push(turned_down(refusal.to_string().into()));
+                return None;
+            }
+        };
+        reasons.push(Reason::Placed {
+            queues: count(placed.queues.len()),
+            slowdown: placed.slowdown,
+            present: placed.present,
+            kept: placed.kept,
+        });
+        let mut plan = PlacementPlan {
+            since: scene.seen.snapshot.at,
+            ..PlacementPlan::default()
+        };
+        for ((whose, thread), cpu) in self.whose.iter().zip(&self.threads).zip(&placed.cores) {
+            let &Some(cpu) = cpu else { continue };
+            if thread.pool > VCPU_POOL {
+                continue;
+            }
+            let thread = |guest: usize, at| ThreadCore {
+                guest: scene.partition.guests[guest].guest.clone(),
+                at,
+                cpu,
+            };
+            match *whose {
+                Whose::Softirq { nic, queue } => plan.softirqs.push(QueueCore {
+                    nic: scene.partition.nics[nic].name.clone(),
+                    queue,
+                    cpu,
+                }),
+                Whose::Worker { guest, at } => plan.workers.push(thread(guest, at)),
+                Whose::Vcpu { guest, at } => plan.vcpus.push(thread(guest, at)),
+            }
+        }
+        plan.softirqs.sort_unstable();
+        plan.workers.sort_unstable();
+        plan.vcpus.sort_unstable();
+        Some(plan)
+    }
+}
+
+/// Whether the partition layer has anything to place within: its groups are isolated.
+fn possible(seen: &Seen<'_>, groups: &Groups) -> Result<(), &'static str> {
+    let policy = seen.intent.partition.policy;
+    if !policy.weighs() && !matches!(policy, PartitionPolicy::Static { .. }) {
+        return Err("the policy in force is one to compare with, whose threads float");
+    }
+    if groups.shared {
+        return Err("vCPUs and queues share their cores");
+    }
+    if groups.nq.is_empty() {
+        return Err("there are no cores for queues");
+    }
+    Ok(())
+}
+
+fn same(a: &PlacementPlan, b: &PlacementPlan) -> bool {
+    a.softirqs == b.softirqs && a.workers == b.workers && a.vcpus == b.vcpus
+}
+
+fn turned_down(why: std::borrow::Cow<'static, str>) -> Reason {
+    Reason::TurnedDown {
+        layer: Layer::Placement,
+        alternative: Alternative {
+            what: "a core for each thread on packets' ways by its slowdown".into(),
+            why,
+        },
+    }
+}
+
+fn weights(stage: &StageSettings) -> Weights {
+    Weights {
+        cache: stage.cache,
+        memory: stage.memory,
+        interconnect: stage.interconnect,
+        remote: stage.remote,
+        crossing: stage.crossing,
+        load: stage.load,
+    }
+}

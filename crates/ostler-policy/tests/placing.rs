@@ -1,0 +1,276 @@
+//! Placement within a decision, on a host small enough to reason about.
+
+mod support;
+
+use std::sync::Arc;
+
+use ostler_check::check;
+use ostler_model::{
+    CpuId, CpuSet, Facts, FlowView, Hop, Intent, Nanos, NodeId, PartitionPolicy, PlacementPlan,
+    PlacementSettings, Reason, Snapshot, SocketView, State,
+};
+use ostler_policy::Decision;
+use support::{busy, decide_now, guest, intent, nanos, set, snapshot};
+
+/// Two nodes of four cores; cores of a node share a cache. The NIC is near node 1, whose back the queues' cores are taken from.
+fn host() -> Facts {
+    let mut facts = support::facts(8);
+    for cpu in &mut facts.topology.cpus {
+        cpu.node = NodeId(cpu.id.0 / 4);
+        cpu.cache_group = CpuId(cpu.id.0 / 4 * 4);
+    }
+    facts.nics[0].node = Some(NodeId(1));
+    facts.nics[0].queues_max = 6;
+    facts
+}
+
+fn placing(policy: PartitionPolicy) -> Intent {
+    let mut intent = intent(policy);
+    intent.placement = Some(PlacementSettings::default());
+    intent
+}
+
+fn socket(node: u32, l3_hit: f64) -> SocketView {
+    SocketView {
+        node: NodeId(node),
+        l3_hit,
+        cycle_loss: 0.1,
+        ipc: 1.0,
+        age: Nanos::ZERO,
+    }
+}
+
+fn flow(queue: u32, guest: &str, packets_per_s: f64) -> FlowView {
+    FlowView {
+        nic: "eth0".into(),
+        queue,
+        hops: vec![Hop {
+            guest: guest.into(),
+            queue: Some(queue),
+            vcpu: None,
+        }],
+        packets_per_s,
+        age: Nanos::ZERO,
+    }
+}
+
+/// One guest of four workers and two vCPUs, and packets by two queues.
+fn seen(facts: &Facts) -> Snapshot {
+    let mut snapshot = snapshot(facts, vec![guest("lc0", 2, 4)]);
+    snapshot.sockets = vec![socket(0, 0.9), socket(1, 0.9)];
+    snapshot.flows = vec![flow(0, "lc0", 5e5), flow(1, "lc0", 4e5)];
+    snapshot
+}
+
+/// Six cores for queues: two of node 0 and all of node 1.
+const SPLIT: PartitionPolicy = PartitionPolicy::Static { vcpu: 2, nq: 6 };
+
+fn decided(facts: &Facts, snapshot: &Snapshot, intent: &Intent, state: &State) -> Decision {
+    let decision = decide_now(facts, snapshot, intent, state);
+    let violations = check(facts, snapshot, intent, None, &decision.plan);
+    assert_eq!(violations, []);
+    decision
+}
+
+fn placement(decision: &Decision) -> &Arc<PlacementPlan> {
+    decision.plan.placement.as_ref().expect("it is placed")
+}
+
+fn cores(placement: &PlacementPlan) -> Vec<u32> {
+    let softirqs = placement.softirqs.iter().map(|queue| queue.cpu.0);
+    let workers = placement.workers.iter().map(|thread| thread.cpu.0);
+    softirqs.chain(workers).collect()
+}
+
+#[test]
+fn queues_and_their_workers_go_where_packets_are_slowed_down_least() {
+    let facts = host();
+    let mut intent = placing(SPLIT);
+    let alike = decided(&facts, &seen(&facts), &intent, &State::default());
+    assert_eq!(alike.plan.groups.nq, set("2-7"));
+    let four = cores(placement(&alike));
+    // Half a core's work each: one to a core, on the NIC's node.
+    let distinct: CpuSet = four.iter().map(|&cpu| CpuId(cpu)).collect();
+    assert_eq!(distinct, set("4-7"), "{four:?}");
+
+    // Where that node's cache serves nobody, the other's two cores have to do.
+    let mut crowded = seen(&facts);
+    crowded.sockets[1] = socket(1, 0.01);
+    let placed = decided(&facts, &crowded, &intent, &State::default());
+    let distinct: CpuSet = cores(placement(&placed)).into_iter().map(CpuId).collect();
+    assert_eq!(distinct, set("2-3"));
+    // What the plan of NICs and guests says is the same, and threads that no packet comes by stay partition's.
+    let nic = &placed.plan.nics[0];
+    for queue in &placement(&placed).softirqs {
+        let irq = nic.irqs[queue.queue as usize];
+        assert_eq!(irq.cpus, CpuSet::single(queue.cpu));
+        // Who sends from there does by that queue, or by another whose interrupt is there.
+        let by = nic.xps.iter().position(|cpus| cpus.contains(queue.cpu));
+        assert_eq!(nic.irqs[by.unwrap()].cpus, irq.cpus);
+    }
+    intent.placement = None;
+    let turns = decided(&facts, &crowded, &intent, &State::default());
+    let pins = |decision: &Decision| decision.plan.guests[0].vhost_pins.clone();
+    assert_eq!(pins(&placed)[2..], pins(&turns)[2..]);
+    assert_ne!(pins(&placed)[..2], pins(&turns)[..2]);
+}
+
+#[test]
+fn what_a_packet_takes_is_measured() {
+    let facts = host();
+    let intent = placing(SPLIT);
+    let mut light = seen(&facts);
+    // 10 ns a packet of workers; softirqs are taken to need a microsecond, half a core.
+    for (worker, packets) in light.guests[0].vhost.iter_mut().zip([5e5, 4e5]) {
+        worker.usage.run = nanos(packets * 1e-8);
+    }
+    let first = decided(&facts, &light, &intent, &State::default());
+    // Now softirqs are seen on the cores that they were placed on.
+    let mut again = light.clone();
+    again.at = Nanos::from_secs(5);
+    for usage in &mut again.cpus {
+        usage.softirq = nanos(0.001);
+    }
+    let second = decided(&facts, &again, &intent, &first.state);
+    let slowdown = |decision: &Decision| {
+        decision.reasons.iter().find_map(|reason| match reason {
+            Reason::Placed { slowdown, .. } => Some(*slowdown),
+            _ => None,
+        })
+    };
+    let (first, second) = (slowdown(&first).unwrap(), slowdown(&second).unwrap());
+    assert!(second + 0.5 < first, "{second} after {first}");
+}
+
+#[test]
+fn a_spread_queue_is_placed_only_if_one_core_can_do_it() {
+    let mut facts = host();
+    facts.nics[0].queues_max = 2;
+    let intent = placing(SPLIT);
+    let mut seen = seen(&facts);
+    // A microsecond a packet: more than the threshold of 0.7, and less.
+    seen.flows[0].packets_per_s = 8e5;
+    let placed = decided(&facts, &seen, &intent, &State::default());
+    let queues: Vec<u32> = placement(&placed)
+        .softirqs
+        .iter()
+        .map(|q| q.queue)
+        .collect();
+    assert_eq!(queues, [1]);
+    let nic = &placed.plan.nics[0];
+    assert!(nic.rps[0].len() > 1 && nic.rps[1].is_empty());
+    let said = |reason: &Reason| matches!(reason, Reason::Spread { queue: 0, .. });
+    assert!(placed.reasons.iter().any(said));
+    // Its worker is placed all the same.
+    assert_eq!(placement(&placed).workers.len(), 2);
+}
+
+#[test]
+fn a_placement_stays_until_it_is_due_unless_a_core_goes() {
+    let facts = host();
+    let intent = placing(SPLIT);
+    let first = decided(&facts, &seen(&facts), &intent, &State::default());
+    let mut later = seen(&facts);
+    later.sockets[1] = socket(1, 0.01);
+    later.at = Nanos(later.at.0 + 900_000_000);
+    let before = decided(&facts, &later, &intent, &first.state);
+    assert!(Arc::ptr_eq(placement(&first), placement(&before)));
+    assert!(
+        before
+            .reasons
+            .iter()
+            .any(|reason| matches!(reason, Reason::Stays { .. }))
+    );
+    later.at = Nanos(later.at.0 + 100_000_000);
+    let after = decided(&facts, &later, &intent, &before.state);
+    assert_ne!(cores(placement(&first)), cores(placement(&after)));
+    // A core that goes offline takes its part of the placement with it, at once.
+    let gone = placement(&after).softirqs[0].cpu;
+    let mut next = later.clone();
+    next.at = Nanos(next.at.0 + 100_000_000);
+    next.cpus.retain(|usage| usage.cpu != gone);
+    let moved = decided(&facts, &next, &intent, &after.state);
+    assert!(!cores(placement(&moved)).contains(&gone.0));
+}
+
+#[test]
+fn vcpus_are_placed_only_where_that_is_wanted() {
+    let facts = host();
+    let policy = PartitionPolicy::Static { vcpu: 4, nq: 4 };
+    let mut intent = placing(policy);
+    let mut seen = seen(&facts);
+    seen.guests.push(guest("lc1", 2, 2));
+    for (flow, vcpu) in seen.flows.iter_mut().zip(0..) {
+        flow.hops[0].vcpu = Some(vcpu);
+    }
+    busy(&mut seen, &set("0-1"), 0.9);
+    let floating = decided(&facts, &seen, &intent, &State::default());
+    assert!(placement(&floating).vcpus.is_empty());
+    assert!(
+        floating
+            .plan
+            .guests
+            .iter()
+            .all(|guest| guest.vcpu_pins.is_empty())
+    );
+    intent.placement.as_mut().unwrap().vcpus = true;
+    let placed = decided(&facts, &seen, &intent, &State::default());
+    let vcpus: Vec<u32> = placement(&placed)
+        .vcpus
+        .iter()
+        .map(|vcpu| vcpu.cpu.0)
+        .collect();
+    assert_eq!(vcpus, [2, 3], "the cores that are idle");
+    assert_eq!(placed.plan.guests[0].vcpu_pins, [2, 3].map(CpuId));
+    assert!(
+        placed.plan.guests[1].vcpu_pins.is_empty(),
+        "no packets for it"
+    );
+}
+
+#[test]
+fn nothing_is_placed_without_counters_or_packets_and_that_is_told() {
+    let facts = host();
+    let intent = placing(SPLIT);
+    let not_seen = |decision: &Decision| {
+        decision.plan.placement.is_none()
+            && decision
+                .reasons
+                .iter()
+                .any(|reason| matches!(reason, Reason::NotSeen { .. }))
+    };
+    let mut blind = seen(&facts);
+    blind.sockets.pop();
+    assert!(not_seen(&decided(
+        &facts,
+        &blind,
+        &intent,
+        &State::default()
+    )));
+    let mut quiet = seen(&facts);
+    quiet.flows.clear();
+    assert!(not_seen(&decided(
+        &facts,
+        &quiet,
+        &intent,
+        &State::default()
+    )));
+    // What was decided before stays.
+    let first = decided(&facts, &seen(&facts), &intent, &State::default());
+    quiet.at = Nanos::from_secs(60);
+    let kept = decided(&facts, &quiet, &intent, &first.state);
+    assert!(Arc::ptr_eq(placement(&first), placement(&kept)));
+}
+
+#[test]
+fn policies_to_compare_with_place_nothing() {
+    let facts = host();
+    let intent = placing(PartitionPolicy::CoreNap);
+    let decision = decided(&facts, &seen(&facts), &intent, &State::default());
+    assert!(decision.plan.placement.is_none());
+    let told = decision.reasons.iter().map(ToString::to_string);
+    assert!(
+        told.into_iter()
+            .any(|text| text.contains("one to compare with"))
+    );
+}
