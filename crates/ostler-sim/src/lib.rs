@@ -21,6 +21,11 @@
 //! | [`host`] | a host: cores, threads, cgroups, interrupts, the kernel's scheduler |
 //! | [`world`] | the loop that brings all of them together |
 //! | [`costs`] | what things cost, each with its source |
+//! | [`guest`] | guests, their kernels and tasks |
+//! | [`net`] | the way of a packet: NIC queues, softirqs, vhost workers |
+//! | [`load`] | clients |
+//! | [`path`] | what a packet's way and a guest's kernel cost, each with its source |
+//! | [`tenants`] | all of these together: the owner of the host's threads |
 //! | [`check`] | what must hold of every world, found by watching it |
 //! | [`trace`] | a cloud's VMs: the public Azure trace, read, and one generated with its figures |
 //! | [`files`] | a guest with in-memory files, and the control of their size |
@@ -35,9 +40,14 @@ pub mod check;
 pub mod costs;
 pub mod event;
 pub mod files;
+pub mod guest;
 pub mod host;
+pub mod load;
+pub mod net;
 pub mod outcome;
+pub mod path;
 pub mod random;
+pub mod tenants;
 pub mod trace;
 pub mod work;
 pub mod world;

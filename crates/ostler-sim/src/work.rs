@@ -11,7 +11,7 @@
 use ostler_model::{CpuId, Nanos};
 
 /// A thread of the host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadId(pub u32);
 
 /// What a thread has to do next.

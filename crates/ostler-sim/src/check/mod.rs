@@ -2,7 +2,10 @@
 //!
 //! Written apart from what it checks: a watcher sees a host only as [`View`] shows it, after each instant at which something happened, and keeps accounts of
 //! its own: between two instants nothing changes, so each core and thread was all the time in the state that it was left in. What the
-//! host's own accounts say must be the same, to the nanosecond.
+//! host's own accounts say must be the same, to the nanosecond. Those who own its threads have checkers of their own: [`messages`], [`threads`].
+
+pub mod messages;
+pub mod threads;
 
 use ostler_model::{CpuId, Nanos};
 

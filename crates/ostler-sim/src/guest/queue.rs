@@ -1,0 +1,82 @@
+//! The guest's scheduler: who is next on a vCPU.
+//!
+//! EEVDF as Linux has it since 6.6: of those that have had no more than their share, the one whose deadline is first. All weigh the same and have the same
+//! slice, so that is the one of the least virtual run time. Who runs keeps its vCPU for its slice (`RUN_TO_PARITY`): a task that wakes takes no vCPU
+//! from another. Who wakes has what the others have on average: it neither borrows nor saves by sleeping.
+
+use ostler_model::Nanos;
+
+use super::Guest;
+
+impl Guest {
+    /// The mean virtual run time of the tasks on a vCPU, if there are any.
+    fn mean(&self, v: u32) -> Option<u64> {
+        let vcpu = &self.vcpus[v as usize];
+        let all = vcpu.queue.iter().chain(&vcpu.current);
+        let (sum, count) = all.fold((0_u128, 0_u128), |(sum, count), task| {
+            let vruntime = self.tasks[*task as usize].vruntime;
+            (sum + u128::from(vruntime), count + 1)
+        });
+        let mean = sum.checked_div(count)?;
+        Some(u64::try_from(mean).unwrap_or(u64::MAX))
+    }
+
+    /// A task waits on a vCPU from now on: one that comes from elsewhere, or wakes.
+    pub fn enqueue(&mut self, task: u32, v: u32) {
+        let mean = self.mean(v);
+        let slice = self.slice;
+        let entry = &mut self.tasks[task as usize];
+        entry.vcpu = v;
+        if let Some(mean) = mean {
+            entry.vruntime = mean;
+        }
+        entry.slice = slice;
+        self.vcpus[v as usize].queue.push(task);
+        self.waiting += 1;
+    }
+
+    /// The task that runs waits again, with a new slice.
+    pub fn requeue(&mut self, v: u32) {
+        if let Some(task) = self.vcpus[v as usize].current.take() {
+            self.tasks[task as usize].slice = self.slice;
+            self.vcpus[v as usize].queue.push(task);
+            self.waiting += 1;
+        }
+    }
+
+    /// Whoever is next on a vCPU has it. Of equals the one that came first.
+    pub fn pick(&mut self, v: u32) -> Option<u32> {
+        let waiting = self.vcpus[v as usize].queue.iter().enumerate();
+        let (at, _) = waiting.min_by_key(|(_, task)| self.tasks[**task as usize].vruntime)?;
+        let task = self.vcpus[v as usize].queue.remove(at);
+        self.waiting -= 1;
+        self.vcpus[v as usize].current = Some(task);
+        Some(task)
+    }
+
+    /// Takes a task that waits on another vCPU, the fullest: what a vCPU does before it goes idle.
+    pub fn pull(&mut self, v: u32) -> bool {
+        if self.waiting == 0 || v >= self.vcpus_active {
+            return false;
+        }
+        let fullest = (0..self.vcpus.len() as u32)
+            .filter(|other| *other != v)
+            .max_by_key(|other| (self.vcpus[*other as usize].queue.len(), u32::MAX - other));
+        let Some(other) = fullest.filter(|other| !self.vcpus[*other as usize].queue.is_empty())
+        else {
+            return false;
+        };
+        let task = self.vcpus[other as usize].queue.remove(0);
+        self.waiting -= 1;
+        self.enqueue(task, v);
+        true
+    }
+
+    /// A task that runs has run so much.
+    pub fn charge(&mut self, task: u32, work: Nanos) {
+        let task = &mut self.tasks[task as usize];
+        task.vruntime = task.vruntime.saturating_add(work.0);
+        task.slice = task.slice.saturating_sub(work);
+        task.ran = task.ran.saturating_add(work);
+    }
+}

@@ -1,0 +1,141 @@
+//! A NIC's receive queues, and the softirqs that empty them.
+//!
+//! Packets are spread over the queues in use by a hash of their flow (RSS). A queue's interrupt comes at most once in the moderation time, and
+//! not at all while its softirq polls (NAPI); that takes messages in turns of [`TURN`], each turn one piece of a core's work; when that is too much for too long, the host has its softirq thread go on. With RPS the
+//! interrupt's core does no more than choose another by the hash, whose backlog is emptied likewise.
+//!
+//! Two faults: an interrupt that is lost, which the driver's watchdog repeats after [`WATCHDOG`]; and a full ring, whose packets are lost.
+//!
+//! What is left out: interrupts for completed sends, which come with those for received packets on NICs that have a vector for both, and are in the cost
+//! of these; and GRO.
+
+use std::collections::VecDeque;
+
+use ostler_model::{CpuId, CpuSet, Nanos, NodeId};
+
+/// Messages that a softirq takes in one piece: as many as go up the stack at once (`gro_normal_batch`).
+pub const TURN: usize = 8;
+/// After this long a queue that has packets and no interrupt gets one (ixgbe's service timer).
+pub const WATCHDOG: Nanos = Nanos::from_secs(2);
+/// What a core's backlog holds (`netdev_max_backlog`).
+pub const BACKLOG: usize = 1000;
+/// Entries of the table by which a hash chooses a queue.
+const INDIRECTION: u32 = 128;
+
+/// A NIC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NicSpec {
+    /// Its receive queues; each has an interrupt.
+    pub queues: u32,
+    /// What a queue's ring holds.
+    pub ring: u32,
+    /// A queue's interrupt comes at most once in this time.
+    pub moderation: Nanos,
+    /// The node that it is attached to.
+    pub node: NodeId,
+}
+
+impl Default for NicSpec {
+    /// One queue, 512 descriptors (ixgbe's), at most 100,000 interrupts a second (the lowest latency of its classes).
+    fn default() -> NicSpec {
+        NicSpec {
+            queues: 1,
+            ring: 512,
+            moderation: Nanos::from_micros(10),
+            node: NodeId(0),
+        }
+    }
+}
+
+/// Something that softirqs empty: the ring of a queue, or the backlog of a core.
+#[derive(Debug, Default)]
+pub struct Poller {
+    /// What waits.
+    pub ring: VecDeque<u32>,
+    /// What it holds at the most.
+    pub limit: usize,
+    /// What is being worked on.
+    pub batch: Vec<u32>,
+    /// Whether an interrupt is on its way, or a softirq is at it: then there is no further interrupt.
+    pub active: bool,
+    /// The core that it is being emptied on.
+    pub cpu: CpuId,
+    /// When its interrupt came last.
+    pub raised: Option<Nanos>,
+    /// Whether an alarm is set, for the moderation or by the watchdog.
+    pub alarm: bool,
+    /// Interrupts so far.
+    pub interrupts: u64,
+}
+
+/// What a queue is told by a plan.
+#[derive(Clone, Debug, Default)]
+pub struct Steering {
+    /// Where its interrupt goes.
+    pub irq: CpuId,
+    /// The cores that share its work; none: the interrupt's does it.
+    pub rps: Vec<CpuId>,
+}
+
+/// A NIC, and the backlogs of the cores.
+#[derive(Debug)]
+pub struct Nic {
+    /// What it is.
+    pub spec: NicSpec,
+    /// The first so many queues are in use.
+    pub queues: u32,
+    /// A poller for each queue, and then one for each core's backlog.
+    pub pollers: Vec<Poller>,
+    /// By queue.
+    pub steering: Vec<Steering>,
+}
+
+impl Nic {
+    /// With all queues in use, their interrupts on the cores in turn.
+    pub fn new(spec: NicSpec, cores: &CpuSet, core_count: usize) -> Nic {
+        let all: Vec<CpuId> = cores.iter().collect();
+        let queues = spec.queues.max(1);
+        let mut pollers = Vec::new();
+        for _ in 0..queues {
+            pollers.push(Poller {
+                limit: spec.ring as usize,
+                ..Poller::default()
+            });
+        }
+        for cpu in (0..).take(core_count) {
+            pollers.push(Poller {
+                limit: BACKLOG,
+                cpu: CpuId(cpu),
+                ..Poller::default()
+            });
+        }
+        let steering = (0..queues as usize).map(|queue| Steering {
+            irq: all
+                .get(queue % all.len().max(1))
+                .copied()
+                .unwrap_or_default(),
+            rps: Vec::new(),
+        });
+        Nic {
+            queues,
+            steering: steering.collect(),
+            pollers,
+            spec,
+        }
+    }
+
+    /// The queue that a hash is sent to: entries of the table take the queues in turn, as `ethtool -X equal` has it.
+    pub fn queue(&self, hash: u32) -> u32 {
+        hash % INDIRECTION % self.queues.max(1)
+    }
+
+    /// How many of the pollers are queues; the rest are backlogs, by core.
+    pub fn queue_count(&self) -> u32 {
+        self.steering.len() as u32
+    }
+
+    /// The backlog of a core.
+    pub fn backlog(&self, cpu: CpuId) -> u32 {
+        self.queue_count() + cpu.0
+    }
+}

@@ -1,0 +1,389 @@
+//! All that runs on a host, but the host: guests, their workers, the NIC, and the clients. The owner of the host's threads ([`Work`]).
+//!
+//! ```text
+//!   client --wire--> NIC queue -> interrupt, softirq -> tap -> vhost worker -> vCPU: interrupt, softirq -> task
+//!          <--wire-- NIC       <------------------------------ vhost worker <- exit <------------------/
+//! ```
+//!
+//! Build it of plain values ([`Tenants::new`], [`GuestSpec`], [`LoadSpec`], [`NicSpec`]); the host gives it a thread for each of
+//! [`Tenants::owners`], by the numbers that they have there; then [`Tenants::begin`].
+//!
+//! | room | what it is |
+//! |---|---|
+//! | `vcpu` | what a vCPU does with its core |
+//! | `tasks` | the steps of tasks' programs |
+//! | `ways` | messages from stage to stage |
+//! | `steer` | what plans ask, what is sensed, what goes wrong |
+
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "numbers of guests, tasks and messages are far below 2^32"
+)]
+
+#[cfg(test)]
+mod driver;
+mod steer;
+mod tasks;
+#[cfg(test)]
+mod tests;
+mod vcpu;
+mod ways;
+
+use ostler_model::{CpuId, CpuSet, Nanos, Topology};
+
+pub use steer::{Agent, Faults};
+
+use crate::guest::cache::FileCache;
+use crate::guest::place::Placing;
+use crate::guest::program::{Barrier, Lock, Service};
+use crate::guest::{Activity, Guest, GuestSpec, Phase, Program, Running, Task, Vcpu};
+use crate::load::{Client, Histogram, LoadSpec, ROUTE_MAX};
+use crate::net::Net;
+use crate::net::nic::{Nic, NicSpec};
+use crate::net::vhost::Worker;
+use crate::path::{Costs, Ground};
+use crate::random::Stream;
+use crate::work::{Effects, FULL_SPEED, Next, ThreadId, Work};
+
+/// Whose a thread is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// A guest's vCPU.
+    Vcpu {
+        /// Which guest.
+        guest: u32,
+        /// Which vCPU.
+        vcpu: u32,
+    },
+    /// A guest's vhost worker.
+    Vhost {
+        /// Which guest.
+        guest: u32,
+        /// Which queue pair.
+        queue: u32,
+        /// Its number among all workers.
+        worker: u32,
+    },
+}
+
+/// What tenants can't be made of.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TenantsError {
+    /// A guest without vCPUs or queues, or with more than there can be.
+    #[error(
+        "guest `{guest}` has {vcpus} vCPUs and {queues} queue pairs; give it 1 to 1024 vCPUs and 1 to 64 queue pairs"
+    )]
+    Size {
+        /// Which.
+        guest: String,
+        /// Its vCPUs.
+        vcpus: u32,
+        /// Its queue pairs.
+        queues: u32,
+    },
+    /// A load for nobody, or for too many, or for a guest that isn't there or that doesn't answer.
+    #[error(
+        "load {load} goes by guests {route:?}; name 1 to {ROUTE_MAX} that there are and that answer requests"
+    )]
+    Route {
+        /// Which.
+        load: usize,
+        /// Its route.
+        route: Vec<u32>,
+    },
+}
+
+/// What a world's tenants are made of.
+#[derive(Clone, Debug)]
+pub struct TenantsSpec {
+    /// The guests.
+    pub guests: Vec<GuestSpec>,
+    /// The NIC.
+    pub nic: NicSpec,
+    /// The cores that the NIC's interrupts go to at first, in turn.
+    pub irq_cores: CpuSet,
+    /// What is asked of them.
+    pub loads: Vec<LoadSpec>,
+    /// What things cost.
+    pub costs: Costs,
+    /// All that is random is drawn from it.
+    pub seed: u64,
+    /// The number of the first thread; the others follow.
+    pub first_thread: u32,
+}
+
+/// Everything that runs on a host.
+pub struct Tenants {
+    /// The guests.
+    pub guests: Vec<Guest>,
+    /// What is on its way.
+    pub net: Net,
+    /// The NIC.
+    pub nic: Nic,
+    /// All guests' workers.
+    pub workers: Vec<Worker>,
+    /// The clients.
+    pub clients: Vec<Client>,
+    /// What goes wrong.
+    pub faults: Faults,
+    costs: Costs,
+    ground: Ground,
+    owners: Vec<Owner>,
+    first_thread: u32,
+    /// Response times on each guest's tap, since they were last asked for.
+    taps: Vec<Histogram>,
+    /// How crowded each node's memory is, in parts of [`FULL_SPEED`].
+    pressure: Vec<u32>,
+}
+
+/// What an alarm or an interrupt is about: the highest byte of its token.
+const CLIENT: u64 = 1 << 56;
+const MODERATION: u64 = 2 << 56;
+const DISK: u64 = 3 << 56;
+const HARD: u64 = 4 << 56;
+const SOFT: u64 = 5 << 56;
+const KIND: u64 = 0xff << 56;
+
+impl Tenants {
+    /// All of a host's tenants, asleep.
+    pub fn new(spec: TenantsSpec, topology: &Topology) -> Result<Tenants, TenantsError> {
+        let ground = Ground::new(topology);
+        let mut tenants = Tenants {
+            guests: Vec::with_capacity(spec.guests.len()),
+            net: Net::default(),
+            nic: Nic::new(spec.nic, &spec.irq_cores, ground.len()),
+            workers: Vec::new(),
+            clients: Vec::new(),
+            faults: Faults::new(spec.seed),
+            costs: spec.costs,
+            owners: Vec::new(),
+            first_thread: spec.first_thread,
+            taps: vec![Histogram::default(); spec.guests.len()],
+            pressure: Vec::new(),
+            ground,
+        };
+        for (number, guest) in (0..).zip(spec.guests) {
+            tenants.add(number, guest, spec.seed)?;
+        }
+        let mut flow = 0;
+        for (number, load) in spec.loads.into_iter().enumerate() {
+            let answers = |guest: &u32| {
+                let guest = tenants.guests.get(*guest as usize);
+                guest.is_some_and(|guest| guest.programs.iter().any(|p| p.program.serves()))
+            };
+            if load.route.is_empty()
+                || load.route.len() > ROUTE_MAX
+                || !load.route.iter().all(answers)
+            {
+                return Err(TenantsError::Route {
+                    load: number,
+                    route: load.route,
+                });
+            }
+            let connections = load.connections.max(1);
+            let stream = Stream::new(spec.seed, "client", number as u64);
+            tenants.clients.push(Client::new(load, flow, stream));
+            flow += connections;
+        }
+        Ok(tenants)
+    }
+
+    fn add(&mut self, number: u32, spec: GuestSpec, seed: u64) -> Result<(), TenantsError> {
+        if !(1..=1024).contains(&spec.vcpus) || !(1..=64).contains(&spec.queues) {
+            return Err(TenantsError::Size {
+                guest: spec.id.as_str().to_owned(),
+                vcpus: spec.vcpus,
+                queues: spec.queues,
+            });
+        }
+        let thread = |owners: &Vec<Owner>| ThreadId(self.first_thread + owners.len() as u32);
+        let mut vcpus = Vec::new();
+        for vcpu in 0..spec.vcpus {
+            vcpus.push(Vcpu::new(thread(&self.owners)));
+            self.owners.push(Owner::Vcpu {
+                guest: number,
+                vcpu,
+            });
+        }
+        let mut workers = Vec::new();
+        for queue in 0..spec.queues {
+            let worker = self.workers.len() as u32;
+            workers.push(worker);
+            self.workers.push(Worker {
+                guest: number,
+                queue,
+                thread: thread(&self.owners),
+                cpu: CpuId(u32::MAX),
+                ..Worker::default()
+            });
+            self.owners.push(Owner::Vhost {
+                guest: number,
+                queue,
+                worker,
+            });
+        }
+        // Linux's: 0.7 ms, scaled by the number of CPUs up to eight.
+        let scale = 1 + spec.vcpus.min(8).ilog2();
+        let mut guest = Guest {
+            id: spec.id,
+            vcpus,
+            vcpus_active: spec.vcpus,
+            workers,
+            queues_active: spec.queues,
+            programs: Vec::new(),
+            tasks: Vec::new(),
+            waiting: 0,
+            slice: Nanos(u64::from(scale) * 700_000),
+            halt_poll: spec.halt_poll,
+            placing: Placing::new(spec.placement, spec.vcpus),
+            resting: false,
+            dead: false,
+            done: 0,
+            stream: Stream::new(seed, "guest", number.into()),
+        };
+        guest.allow(spec.vcpus);
+        for program in spec.programs {
+            add_program(&mut guest, program);
+        }
+        self.guests.push(guest);
+        Ok(())
+    }
+
+    /// The threads that it wants, in order of their numbers, from the first on.
+    pub fn owners(&self) -> &[Owner] {
+        &self.owners
+    }
+
+    /// Whose a thread is.
+    pub fn owner(&self, thread: ThreadId) -> Option<Owner> {
+        let at = thread.0.checked_sub(self.first_thread)?;
+        self.owners.get(at as usize).copied()
+    }
+
+    /// What things cost.
+    pub fn costs(&self) -> &Costs {
+        &self.costs
+    }
+
+    /// Tasks begin, and clients.
+    pub fn begin(&mut self, out: &mut Effects) {
+        for g in 0..self.guests.len() as u32 {
+            for task in 0..self.guests[g as usize].tasks.len() as u32 {
+                self.start_task(g, task, out);
+            }
+        }
+        for client in 0..self.clients.len() {
+            self.next_arrival(client, out);
+        }
+    }
+
+    fn next_arrival(&mut self, client: usize, out: &mut Effects) {
+        if let Some(due) = self.clients[client].next_due() {
+            out.alarm(due.saturating_add(self.costs.wire), CLIENT | client as u64);
+        }
+    }
+}
+
+fn add_program(guest: &mut Guest, program: Program) {
+    let first = guest.tasks.len() as u32;
+    let count = program.tasks();
+    let mut locks = Vec::new();
+    let mut cache = FileCache::default();
+    let mut group = None;
+    match &program {
+        Program::Lock {
+            locks: wanted,
+            declared,
+            ..
+        } => {
+            let wanted = (*wanted).clamp(1, count.max(1));
+            locks.resize_with(wanted as usize, Lock::default);
+            group = declared.then_some(wanted);
+            guest.placing.finds |= !declared;
+        }
+        Program::Files { size, memory, .. } => cache = FileCache::new(*memory, *size),
+        Program::Barrier { .. } => guest.placing.finds = true,
+        Program::Serve { .. } | Program::Compute { .. } | Program::Disk { .. } => {}
+    }
+    let mut service = Service::default();
+    for number in 0..count {
+        let task = first + number;
+        service.free.push(task);
+        guest.tasks.push(Task {
+            program: guest.programs.len() as u32,
+            number,
+            activity: Activity::Blocked,
+            phase: Phase::Start,
+            vcpu: task % guest.vcpus.len() as u32,
+            go: None,
+            vruntime: 0,
+            slice: Nanos::ZERO,
+            ran: Nanos::ZERO,
+            inbox: std::collections::VecDeque::new(),
+            message: None,
+            woken: 0,
+            ran_before: Nanos::ZERO,
+            // Those of a lock are a group; groups are told apart from those of other programs by their first task.
+            group: group.map(|locks| first + number % locks),
+            vcg: None,
+        });
+    }
+    guest.programs.push(Running {
+        program,
+        first,
+        count,
+        service,
+        locks,
+        barrier: Barrier::default(),
+        cache,
+    });
+}
+
+impl Work for Tenants {
+    fn next(&mut self, thread: ThreadId, cpu: CpuId, now: Nanos, out: &mut Effects) -> Next {
+        match self.owner(thread) {
+            Some(Owner::Vcpu { guest, vcpu }) => self.vcpu_next(guest, vcpu, cpu, now, out),
+            Some(Owner::Vhost { worker, .. }) => self.vhost_next(worker, cpu, now),
+            None => Next::Sleep,
+        }
+    }
+
+    fn ran(&mut self, thread: ThreadId, cpu: CpuId, work: Nanos, now: Nanos, out: &mut Effects) {
+        match self.owner(thread) {
+            Some(Owner::Vcpu { guest, vcpu }) => self.vcpu_ran(guest, vcpu, cpu, work, now, out),
+            Some(Owner::Vhost { worker, .. }) => self.vhost_ran(worker, cpu, work, now, out),
+            None => {}
+        }
+    }
+
+    fn left(&mut self, thread: ThreadId, _cpu: CpuId, _now: Nanos) {
+        if let Some(Owner::Vcpu { guest, vcpu }) = self.owner(thread) {
+            let guest = &mut self.guests[guest as usize];
+            guest.vcpus[vcpu as usize].on = None;
+            crate::guest::place::set(&mut guest.placing.sets.preempted, vcpu, true);
+        }
+    }
+
+    fn interrupted(&mut self, cpu: CpuId, token: u64, now: Nanos, out: &mut Effects) {
+        let poller = (token & !KIND) as u32;
+        match token & KIND {
+            HARD => self.poll(poller, now, out),
+            SOFT => self.polled(poller, cpu, now, out),
+            _ => {}
+        }
+    }
+
+    fn alarm(&mut self, token: u64, now: Nanos, out: &mut Effects) {
+        let number = token & !KIND;
+        match token & KIND {
+            CLIENT => self.arrive(number as usize, now, out),
+            MODERATION => self.alarmed(number as u32, now, out),
+            DISK => self.block_came((number >> 24) as u32, (number & 0xff_ffff) as u32, now, out),
+            _ => {}
+        }
+    }
+
+    fn slowdown(&self, _thread: ThreadId, _cpu: CpuId) -> u32 {
+        FULL_SPEED
+    }
+}

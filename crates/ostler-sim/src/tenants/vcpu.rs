@@ -1,0 +1,334 @@
+//! What a vCPU does with its core.
+
+use ostler_model::{CpuId, Nanos};
+
+use super::ways::scaled;
+use super::{DISK, Tenants};
+use crate::guest::place::set;
+use crate::guest::{Activity, Program, Segment, Then, Told};
+use crate::net::Stage;
+use crate::net::nic::TURN;
+use crate::work::{Effect, Effects, IoEvent, Next};
+
+/// How long a guest's softirqs go on while tasks wait; then these have as long.
+const SOFT_MAX: Nanos = Nanos::from_millis(2);
+
+impl Tenants {
+    pub(super) fn vcpu_next(
+        &mut self,
+        g: u32,
+        v: u32,
+        cpu: CpuId,
+        now: Nanos,
+        out: &mut Effects,
+    ) -> Next {
+        let guest = &mut self.guests[g as usize];
+        let vcpu = &mut guest.vcpus[v as usize];
+        vcpu.on = Some(cpu);
+        vcpu.cpu = cpu;
+        set(&mut guest.placing.sets.preempted, v, false);
+        if guest.dead {
+            return Next::Sleep;
+        }
+        let next = loop {
+            let vcpu = &self.guests[g as usize].vcpus[v as usize];
+            if let Some((_, left)) = &vcpu.segment {
+                if *left > Nanos::ZERO {
+                    break (Told::Segment, Next::Run(*left));
+                }
+                self.finish(g, v, cpu, now, out);
+            } else if !self.begin_segment(g, v, cpu, now, out)
+                && let Some(next) = self.task_next(g, v, cpu, now, out)
+            {
+                break next;
+            }
+        };
+        self.guests[g as usize].vcpus[v as usize].told = next.0;
+        next.1
+    }
+
+    /// Interrupts, exits, softirqs, in this order. Says whether there was one.
+    fn begin_segment(&mut self, g: u32, v: u32, cpu: CpuId, now: Nanos, out: &mut Effects) -> bool {
+        let guest = &mut self.guests[g as usize];
+        let vcpu = &mut guest.vcpus[v as usize];
+        if vcpu.pending != 0 || vcpu.rescheduled || !vcpu.blocks.is_empty() {
+            let work = self.costs.interrupt.0 + self.costs.block.0 * vcpu.blocks.len() as u64;
+            vcpu.segment = Some((Segment::Interrupt, Nanos(work)));
+            return true;
+        }
+        if let Some((work, then)) = vcpu.exits.pop_front() {
+            vcpu.segment = Some((Segment::Exit(then), work));
+            return true;
+        }
+        if vcpu.load() == 0 {
+            vcpu.tasks_turn = Nanos::ZERO;
+        }
+        if vcpu.polling != 0 && vcpu.tasks_turn == Nanos::ZERO {
+            let queue = vcpu.polling.trailing_zeros();
+            let number = guest.workers[queue as usize];
+            let worker = &mut self.workers[number as usize];
+            let count = worker.vring.len().min(TURN);
+            if count == 0 {
+                vcpu.polling &= !(1 << queue);
+                worker.interrupt_off = false;
+                return true;
+            }
+            vcpu.batch.extend(worker.vring.drain(..count));
+            let kernel = guest.programs.iter().find(|p| p.program.serves());
+            let kernel = kernel.and_then(|running| running.program.in_kernel());
+            let mut work = 0;
+            for message in &guest.vcpus[v as usize].batch {
+                self.net.enter(now, *message, Stage::GuestSoftirq, g);
+                let entry = self.net.message(*message);
+                let mut cost = self.costs.guest_rx.0 + {
+                    let distance = self.ground.distance(entry.cpu, cpu);
+                    self.costs.handoff[distance as usize].0
+                };
+                if let Some(service) = kernel {
+                    cost += self.costs.guest_tx.0 + service.draw(&mut guest.stream).0;
+                }
+                work += scaled(Nanos(cost), entry.packets);
+            }
+            guest.vcpus[v as usize].segment = Some((Segment::Softirq(number), Nanos(work)));
+            if !self.workers[number as usize].tap.is_empty() {
+                self.rouse(number, Some(cpu), out);
+            }
+            return true;
+        }
+        false
+    }
+
+    /// The task to run, or nothing to do; `None` where something has come up meanwhile.
+    fn task_next(
+        &mut self,
+        g: u32,
+        v: u32,
+        cpu: CpuId,
+        now: Nanos,
+        out: &mut Effects,
+    ) -> Option<(Told, Next)> {
+        let guest = &mut self.guests[g as usize];
+        if let Some(task) = guest.vcpus[v as usize].current {
+            let away = (v >= guest.vcpus_active).then_some(v % guest.vcpus_active);
+            let go = guest.tasks[task as usize].go.take().or(away);
+            if let Some(to) = go.filter(|to| *to != v) {
+                guest.vcpus[v as usize].current = None;
+                guest.enqueue(task, to);
+                guest.note_idle(v);
+                guest.note_idle(to);
+                out.notify_from(guest.vcpus[to as usize].thread, cpu);
+                return None;
+            }
+            if guest.tasks[task as usize].slice == Nanos::ZERO {
+                if guest.vcpus[v as usize].queue.is_empty() {
+                    guest.tasks[task as usize].slice = guest.slice;
+                } else {
+                    guest.requeue(v);
+                }
+            }
+        }
+        let current = guest.vcpus[v as usize].current.or_else(|| guest.pick(v));
+        let current = match current {
+            None if guest.pull(v) => guest.pick(v),
+            current => current,
+        };
+        guest.note_idle(v);
+        let Some(task) = current else {
+            let poll = guest.vcpus[v as usize].poll;
+            if poll > Nanos::ZERO {
+                return Some((Told::Poll, Next::Run(poll)));
+            }
+            return Some((Told::Sleep, Next::Sleep));
+        };
+        let entry = &guest.tasks[task as usize];
+        let vcpu = &guest.vcpus[v as usize];
+        let mut most = Nanos(u64::MAX);
+        if !vcpu.queue.is_empty() {
+            most = entry.slice;
+        }
+        if vcpu.polling != 0 {
+            most = most.min(vcpu.tasks_turn);
+        }
+        match entry.activity {
+            Activity::Work(Nanos(0)) | Activity::Blocked => {
+                self.advance(g, task, v, cpu, now, out);
+                None
+            }
+            Activity::Work(left) => Some((Told::Task(task, false), Next::Run(left.min(most)))),
+            Activity::Spin(left) if left.min(most).0 < u64::MAX => {
+                Some((Told::Task(task, true), Next::Run(left.min(most))))
+            }
+            Activity::Endless if most.0 < u64::MAX => {
+                Some((Told::Task(task, false), Next::Run(most)))
+            }
+            Activity::Spin(_) => Some((Told::Task(task, true), Next::Spin)),
+            Activity::Endless => Some((Told::Task(task, false), Next::Spin)),
+        }
+    }
+
+    pub(super) fn vcpu_ran(
+        &mut self,
+        g: u32,
+        v: u32,
+        cpu: CpuId,
+        work: Nanos,
+        now: Nanos,
+        out: &mut Effects,
+    ) {
+        let guest = &mut self.guests[g as usize];
+        let halt_poll = guest.halt_poll;
+        let vcpu = &mut guest.vcpus[v as usize];
+        let accounts = &mut vcpu.accounts;
+        match vcpu.told {
+            Told::Sleep => {}
+            Told::Poll => {
+                accounts.polls.0 += work.0;
+                vcpu.poll = vcpu.poll.saturating_sub(work);
+            }
+            Told::Segment => {
+                vcpu.poll = halt_poll;
+                let Some((segment, left)) = &mut vcpu.segment else {
+                    // The guest has died in the middle of it.
+                    accounts.interrupts.0 += work.0;
+                    return;
+                };
+                *left = left.saturating_sub(work);
+                let done = *left == Nanos::ZERO;
+                match segment {
+                    Segment::Exit(_) => accounts.exits.0 += work.0,
+                    Segment::Interrupt => accounts.interrupts.0 += work.0,
+                    Segment::Softirq(_) => {
+                        accounts.interrupts.0 += work.0;
+                        vcpu.soft_spent.0 += work.0;
+                        if vcpu.soft_spent >= SOFT_MAX {
+                            vcpu.tasks_turn = std::mem::take(&mut vcpu.soft_spent);
+                        }
+                    }
+                }
+                if done {
+                    self.finish(g, v, cpu, now, out);
+                }
+            }
+            Told::Task(task, spins) => {
+                vcpu.poll = halt_poll;
+                vcpu.tasks_turn = vcpu.tasks_turn.saturating_sub(work);
+                vcpu.soft_spent = vcpu.soft_spent.saturating_sub(work);
+                if spins {
+                    accounts.spins.0 += work.0;
+                } else {
+                    accounts.tasks.0 += work.0;
+                }
+                guest.charge(task, work);
+                // What it spun before it was released isn't what it has to do since.
+                let entry = &mut guest.tasks[task as usize];
+                let over = match &mut entry.activity {
+                    Activity::Work(left) if !spins => {
+                        *left = left.saturating_sub(work);
+                        *left == Nanos::ZERO
+                    }
+                    Activity::Spin(left) if left.0 < u64::MAX => {
+                        *left = left.saturating_sub(work);
+                        *left == Nanos::ZERO
+                    }
+                    _ => false,
+                };
+                if over {
+                    self.advance(g, task, v, cpu, now, out);
+                }
+            }
+        }
+    }
+
+    /// A vCPU has finished what it was in the middle of.
+    fn finish(&mut self, g: u32, v: u32, cpu: CpuId, now: Nanos, out: &mut Effects) {
+        let vcpu = &mut self.guests[g as usize].vcpus[v as usize];
+        match vcpu.segment.take() {
+            None => {}
+            Some((Segment::Interrupt, _)) => {
+                vcpu.polling |= std::mem::take(&mut vcpu.pending);
+                vcpu.rescheduled = false;
+                let mut blocks = std::mem::take(&mut vcpu.blocks);
+                for task in blocks.drain(..) {
+                    self.wake(g, task, Activity::Work(Nanos::ZERO), v, None, out);
+                }
+                self.guests[g as usize].vcpus[v as usize].blocks = blocks;
+            }
+            Some((Segment::Softirq(_), _)) => {
+                let mut batch = std::mem::take(&mut vcpu.batch);
+                for message in batch.drain(..) {
+                    self.net.message_mut(message).cpu = cpu;
+                    self.deliver(g, v, message, cpu, now, out);
+                }
+                self.guests[g as usize].vcpus[v as usize].batch = batch;
+            }
+            Some((Segment::Exit(then), _)) => self.exited(g, v, then, cpu, now, out),
+        }
+    }
+
+    fn exited(&mut self, g: u32, v: u32, then: Then, cpu: CpuId, now: Nanos, out: &mut Effects) {
+        let guest = &mut self.guests[g as usize];
+        let vcpu = &mut guest.vcpus[v as usize];
+        if then == Then::Nothing {
+            return;
+        }
+        vcpu.exit_count += 1;
+        let task = vcpu.current.map_or(0, |task| u64::from(task) + 1);
+        let io = |thread, arrives| Effect::Io {
+            thread,
+            event: IoEvent { task, arrives },
+        };
+        match then {
+            Then::Nothing => {}
+            Then::Kick(worker) => {
+                out.0.push(io(vcpu.thread, false));
+                self.workers[worker as usize].kicks += 1;
+                self.rouse(worker, Some(cpu), out);
+            }
+            Then::Disk(number) => {
+                out.0.push(io(vcpu.thread, false));
+                let program = guest.tasks[number as usize].program as usize;
+                let takes = match guest.programs[program].program {
+                    Program::Files { disk, .. } => disk,
+                    _ => self.costs.disk,
+                };
+                let token = DISK | u64::from(g) << 24 | u64::from(number);
+                out.alarm(now.saturating_add(takes), token);
+            }
+            Then::Ipi(target) => {
+                let target = &mut guest.vcpus[target as usize];
+                target.rescheduled = true;
+                target.interrupts += 1;
+                let task = target.queue.first().map_or(0, |task| u64::from(*task) + 1);
+                out.0.push(Effect::Io {
+                    thread: target.thread,
+                    event: IoEvent {
+                        task,
+                        arrives: true,
+                    },
+                });
+                out.notify_from(target.thread, cpu);
+            }
+        }
+    }
+
+    /// A block of a task's disk has come.
+    pub(super) fn block_came(&mut self, g: u32, task: u32, _now: Nanos, out: &mut Effects) {
+        let guest = &mut self.guests[g as usize];
+        if guest.dead {
+            return;
+        }
+        // The queue's interrupt goes to the vCPU that asked.
+        let v = guest.tasks[task as usize].vcpu % guest.vcpus_active;
+        let vcpu = &mut guest.vcpus[v as usize];
+        vcpu.blocks.push(task);
+        vcpu.interrupts += 1;
+        out.0.push(Effect::Io {
+            thread: vcpu.thread,
+            event: IoEvent {
+                task: u64::from(task) + 1,
+                arrives: true,
+            },
+        });
+        out.notify(vcpu.thread);
+    }
+}

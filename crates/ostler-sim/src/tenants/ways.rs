@@ -1,0 +1,338 @@
+//! Messages from stage to stage: NIC, softirq, tap, vhost worker, and out again.
+
+use ostler_model::{CpuId, Nanos};
+
+use super::{HARD, MODERATION, SOFT, Tenants};
+use crate::net::nic::{TURN, WATCHDOG};
+use crate::net::vhost::{Doing, TAP};
+use crate::net::{Loss, Stage};
+use crate::path::Distance;
+use crate::work::{Effect, Effects, FULL_SPEED, Interrupt, IoEvent, Next};
+
+/// A cost for so many 1024ths of a packet.
+pub(super) fn scaled(cost: Nanos, packets: u32) -> u64 {
+    (u128::from(cost.0) * u128::from(packets) / 1024) as u64
+}
+
+impl Tenants {
+    /// A client's request arrives at the NIC.
+    pub(super) fn arrive(&mut self, client: usize, now: Nanos, out: &mut Effects) {
+        let wire = self.costs.wire;
+        let entry = &mut self.clients[client];
+        entry.books.sent += 1;
+        let flow = entry.flow();
+        let packets = entry.spec.packets;
+        let due = now.saturating_sub(wire);
+        let message = self.net.send(now, client as u32, flow, due, packets);
+        self.next_arrival(client, out);
+        let queue = self.nic.queue(self.net.message(message).hash);
+        self.offer(queue, message, Loss::Ring, None, now, out);
+    }
+
+    /// A message is lost.
+    pub(super) fn lose(&mut self, message: u32, loss: Loss, now: Nanos) {
+        let load = self.net.message(message).load;
+        self.clients[load as usize].books.lost += 1;
+        self.net.lose(now, message, loss);
+    }
+
+    /// A message for a poller; `from` is the core that hands it over, `None` for the wire.
+    fn offer(
+        &mut self,
+        poller: u32,
+        message: u32,
+        loss: Loss,
+        from: Option<CpuId>,
+        now: Nanos,
+        out: &mut Effects,
+    ) {
+        let entry = &mut self.nic.pollers[poller as usize];
+        if entry.ring.len() >= entry.limit {
+            self.lose(message, loss, now);
+            return;
+        }
+        entry.ring.push_back(message);
+        let idle = !entry.active && !entry.alarm;
+        self.net.enter(now, message, Stage::Ring, poller);
+        if idle && from == Some(self.nic.pollers[poller as usize].cpu) {
+            // The same core: a softirq, and nobody to interrupt.
+            self.nic.pollers[poller as usize].active = true;
+            self.poll(poller, now, out);
+        } else if idle {
+            self.raise(poller, now, out);
+        }
+    }
+
+    /// A poller's interrupt, as soon as the moderation lets it.
+    fn raise(&mut self, poller: u32, now: Nanos, out: &mut Effects) {
+        let queues = self.nic.queue_count();
+        let moderation = self.nic.spec.moderation;
+        let entry = &mut self.nic.pollers[poller as usize];
+        if poller < queues {
+            let earliest = entry.raised.map(|at| at.saturating_add(moderation));
+            if let Some(at) = earliest.filter(|at| *at > now) {
+                entry.alarm = true;
+                out.alarm(at, MODERATION | u64::from(poller));
+                return;
+            }
+            entry.cpu = self.nic.steering[poller as usize].irq;
+            if self.faults.loses_nic_interrupt() {
+                entry.alarm = true;
+                out.alarm(now.saturating_add(WATCHDOG), MODERATION | u64::from(poller));
+                return;
+            }
+        }
+        entry.active = true;
+        entry.raised = Some(now);
+        entry.interrupts += 1;
+        out.0.push(Effect::Interrupt {
+            cpu: entry.cpu,
+            interrupt: Interrupt {
+                token: HARD | u64::from(poller),
+                work: self.costs.hardirq,
+                softirq: false,
+            },
+        });
+    }
+
+    /// The moderation time, or the watchdog's, is over.
+    pub(super) fn alarmed(&mut self, poller: u32, now: Nanos, out: &mut Effects) {
+        let entry = &mut self.nic.pollers[poller as usize];
+        entry.alarm = false;
+        if !entry.active && !entry.ring.is_empty() {
+            self.raise(poller, now, out);
+        }
+    }
+
+    /// A softirq begins a turn.
+    pub(super) fn poll(&mut self, poller: u32, now: Nanos, out: &mut Effects) {
+        let queue = (poller < self.nic.queue_count()).then_some(poller as usize);
+        let steered = queue.is_some_and(|queue| !self.nic.steering[queue].rps.is_empty());
+        let entry = &mut self.nic.pollers[poller as usize];
+        let cpu = entry.cpu;
+        let mut batch = std::mem::take(&mut entry.batch);
+        let count = entry.ring.len().min(TURN);
+        batch.extend(entry.ring.drain(..count));
+        let mut work = 0;
+        for message in &batch {
+            self.net.enter(now, *message, Stage::Softirq, poller);
+            let packets = self.net.message(*message).packets;
+            let (cost, penalty) = if queue.is_some() {
+                let far = self.ground.node(cpu) != self.nic.spec.node;
+                let penalty = if far { self.costs.nic_far } else { Nanos::ZERO };
+                let cost = if steered {
+                    self.costs.steer
+                } else {
+                    self.costs.softirq
+                };
+                (cost, self.crowded(penalty, cpu))
+            } else {
+                let rest = self.costs.softirq.saturating_sub(self.costs.steer);
+                (rest, self.handoff(*message, cpu))
+            };
+            work += scaled(cost, packets) + scaled(penalty, packets);
+        }
+        let entry = &mut self.nic.pollers[poller as usize];
+        entry.active = !batch.is_empty();
+        entry.batch = batch;
+        if entry.active {
+            out.0.push(Effect::Interrupt {
+                cpu,
+                interrupt: Interrupt {
+                    token: SOFT | u64::from(poller),
+                    work: Nanos(work),
+                    softirq: true,
+                },
+            });
+        }
+    }
+
+    /// A softirq has finished a turn on a core.
+    pub(super) fn polled(&mut self, poller: u32, cpu: CpuId, now: Nanos, out: &mut Effects) {
+        let mut batch = std::mem::take(&mut self.nic.pollers[poller as usize].batch);
+        let queue = (poller < self.nic.queue_count()).then_some(poller as usize);
+        for message in batch.drain(..) {
+            let hash = {
+                let message = self.net.message_mut(message);
+                message.cpu = cpu;
+                message.hash
+            };
+            let rps = queue.map_or(&[][..], |queue| &self.nic.steering[queue].rps);
+            // Not by the digits that have chosen the queue.
+            let target = rps.get((hash >> 8) as usize % rps.len().max(1)).copied();
+            match target {
+                Some(target) => {
+                    let backlog = self.nic.backlog(target);
+                    self.offer(backlog, message, Loss::Backlog, Some(cpu), now, out);
+                }
+                None => self.tap(message, cpu, now, out),
+            }
+        }
+        self.nic.pollers[poller as usize].batch = batch;
+        self.poll(poller, now, out);
+    }
+
+    /// A penalty on a core whose node's memory is crowded.
+    fn crowded(&self, penalty: Nanos, cpu: CpuId) -> Nanos {
+        let node = self.ground.node(cpu).0 as usize;
+        let pressure = self.pressure.get(node).copied().unwrap_or(FULL_SPEED);
+        Nanos(scaled(penalty, pressure))
+    }
+
+    /// What a message costs on a core for having been on another before.
+    pub(super) fn handoff(&self, message: u32, cpu: CpuId) -> Nanos {
+        let distance = self.ground.distance(self.net.message(message).cpu, cpu);
+        let penalty = self.costs.handoff[distance as usize];
+        if distance == Distance::Far {
+            self.crowded(penalty, cpu)
+        } else {
+            penalty
+        }
+    }
+
+    /// A message passes the tap of the guest that it is for.
+    pub(super) fn tap(&mut self, message: u32, cpu: CpuId, now: Nanos, out: &mut Effects) {
+        let (load, hop, hash) = {
+            let message = self.net.message(message);
+            (message.load, message.hop, message.hash)
+        };
+        let guest = self.clients[load as usize].spec.route[hop as usize];
+        let guest = &self.guests[guest as usize];
+        if guest.dead {
+            self.lose(message, Loss::Dead, now);
+            return;
+        }
+        let queue = (hash >> 16) % guest.queues_active.max(1);
+        let worker = guest.workers[queue as usize];
+        if self.workers[worker as usize].tap.len() >= TAP {
+            self.lose(message, Loss::Tap, now);
+            return;
+        }
+        self.net.message_mut(message).tapped = now;
+        self.net.enter(now, message, Stage::Tap, worker);
+        self.workers[worker as usize].tap.push_back(message);
+        self.rouse(worker, Some(cpu), out);
+    }
+
+    /// A worker has something to do.
+    pub(super) fn rouse(&mut self, worker: u32, cpu: Option<CpuId>, out: &mut Effects) {
+        let worker = &mut self.workers[worker as usize];
+        if !std::mem::replace(&mut worker.awake, true) {
+            out.0.push(Effect::Notify {
+                thread: worker.thread,
+                from: cpu,
+            });
+        }
+    }
+
+    pub(super) fn vhost_next(&mut self, number: u32, cpu: CpuId, now: Nanos) -> Next {
+        let worker = &mut self.workers[number as usize];
+        worker.cpu = cpu;
+        if worker.doing == Doing::Nothing {
+            let doing = worker.take();
+            let (stage, cost) = match doing {
+                Doing::Nothing => {
+                    worker.awake = false;
+                    worker.kick_off = false;
+                    return Next::Sleep;
+                }
+                Doing::Receive => (Stage::VhostRx, self.costs.vhost_rx),
+                Doing::Transmit => {
+                    worker.kick_off = true;
+                    (Stage::VhostTx, self.costs.vhost_tx)
+                }
+            };
+            let batch = std::mem::take(&mut worker.batch);
+            let mut work = 0;
+            for message in &batch {
+                self.net.enter(now, *message, stage, number);
+                let packets = self.net.message(*message).packets;
+                work += scaled(cost, packets) + scaled(self.handoff(*message, cpu), packets);
+            }
+            let worker = &mut self.workers[number as usize];
+            worker.batch = batch;
+            // Work of nothing is no work that a host could do.
+            worker.left = Nanos(work.max(1));
+        }
+        Next::Run(self.workers[number as usize].left)
+    }
+
+    pub(super) fn vhost_ran(
+        &mut self,
+        number: u32,
+        cpu: CpuId,
+        work: Nanos,
+        now: Nanos,
+        out: &mut Effects,
+    ) {
+        let worker = &mut self.workers[number as usize];
+        worker.ran = worker.ran.saturating_add(work);
+        worker.left = worker.left.saturating_sub(work);
+        if worker.left > Nanos::ZERO || worker.doing == Doing::Nothing {
+            return;
+        }
+        let doing = std::mem::take(&mut worker.doing);
+        let mut batch = std::mem::take(&mut worker.batch);
+        for message in batch.drain(..) {
+            self.net.message_mut(message).cpu = cpu;
+            if doing == Doing::Receive {
+                self.net.enter(now, message, Stage::Vring, number);
+                self.workers[number as usize].vring.push_back(message);
+            } else {
+                self.transmit(message, cpu, now, out);
+            }
+        }
+        let worker = &mut self.workers[number as usize];
+        worker.batch = batch;
+        if doing == Doing::Transmit {
+            worker.kick_off = !worker.tx.is_empty();
+        } else if !worker.interrupt_off {
+            self.ring(number, cpu, out);
+        }
+    }
+
+    /// A guest is told that its queue has something.
+    fn ring(&mut self, number: u32, cpu: CpuId, out: &mut Effects) {
+        if self.faults.loses_guest_interrupt() {
+            // The queue isn't masked: the next message brings the next interrupt.
+            return;
+        }
+        let worker = &mut self.workers[number as usize];
+        worker.interrupt_off = true;
+        worker.interrupts += 1;
+        let guest = &mut self.guests[worker.guest as usize];
+        let v = worker.queue % guest.vcpus_active;
+        let vcpu = &mut guest.vcpus[v as usize];
+        vcpu.pending |= 1 << worker.queue;
+        vcpu.interrupts += 1;
+        let task = vcpu.current.map_or(0, |task| u64::from(task) + 1);
+        out.0.push(Effect::Io {
+            thread: vcpu.thread,
+            event: IoEvent {
+                task,
+                arrives: true,
+            },
+        });
+        out.notify_from(vcpu.thread, cpu);
+    }
+
+    /// A message leaves a guest's tap: for the next guest of its route, or for its client.
+    fn transmit(&mut self, message: u32, cpu: CpuId, now: Nanos, out: &mut Effects) {
+        let (load, hop, due, tapped) = {
+            let message = self.net.message(message);
+            (message.load, message.hop, message.due, message.tapped)
+        };
+        let client = &mut self.clients[load as usize];
+        let guest = client.spec.route[hop as usize];
+        self.taps[guest as usize].record(now.saturating_sub(tapped));
+        if hop as usize + 1 < client.spec.route.len() {
+            self.net.message_mut(message).hop += 1;
+            self.tap(message, cpu, now, out);
+            return;
+        }
+        let there = now.saturating_add(self.costs.wire);
+        let slo = client.spec.slo;
+        client.books.answer(there, there.saturating_sub(due), slo);
+        self.net.answer(now, message);
+    }
+}
