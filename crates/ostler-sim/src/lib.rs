@@ -24,7 +24,7 @@
 //! | [`guest`] | guests, their kernels and tasks |
 //! | [`net`] | the way of a packet: NIC queues, softirqs, vhost workers |
 //! | [`load`] | clients |
-//! | [`path`] | what a packet's way and a guest's kernel cost, each with its source |
+//! | [`path`] | what a packet's way costs in a world, and how near cores are |
 //! | [`tenants`] | all of these together: the owner of the host's threads |
 //! | [`check`] | what must hold of every world, found by watching it |
 //! | [`trace`] | a cloud's VMs: the public Azure trace, read, and one generated with its figures |

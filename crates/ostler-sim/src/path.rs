@@ -1,31 +1,7 @@
-//! What the way of a packet costs, and what a guest's kernel does: nanoseconds of a core at its full speed, each with its source.
-//!
-//! The papers print few costs, but print where things saturate, and that says as much: whoever is the bottleneck of a way takes one over the rate. What
-//! no source tells is marked as *assumed*, and is small beside what one does. No constant exists to make a figure match.
-//!
-//! What the host's scheduler costs (a switch, a wake-up, a migration) isn't here: whoever runs threads charges it.
-//!
-//! | what | ns | source |
-//! |---|---|---|
-//! | softirq of a request and of its answer's completion | 3800 | vSPACE, fig. 11: a core that does this alone is busy for 95.3 % at 250,000 requests/s |
-//! | vhost, a direction | 2250 | vSPACE, fig. 2: one core with both queues saturates at 120,000 requests/s, so 8333 for softirq and vhost both ways |
-//! | the guest, a request | 32,000 | vSPACE, fig. 4: 8 vCPUs saturate at 250,000 requests/s |
-//! | of it the guest's kernel, a direction | 1900 | *assumed*: as the host's for the same packet, half of 3800 |
-//! | nginx to memcached | 1.67 | vSPACE, fig. 11: that core is busy for 95.4 % at 150,000 requests/s |
-//! | a packet, in bulk, a stage | 585 | vFlowComb, fig. 5: 1.71 million packets/s with all stages near |
-//! | softirq away from its NIC's node | 248 | the same: 1.20 million (mapping G), so 833 |
-//! | vhost or vCPU away from the stage before | 105 | the same: 1.45 million (mapping E), so 690 |
-//! | the same with five guests at it | x 3.8 | the same: 1.02 million; told by whoever knows memory ([`crate::tenants::Tenants::set_pressure`]) |
-//! | a cache line between cores of a group, a node, a socket, two sockets | 141, 210, 225, 337 | CPS, table 1: 7.08, 4.76, 4.45, 2.97 million increments/s |
-//! | vCPU choice: HVM, PVM, Pload, CGsched | 103, 1835, 707, 1091 | CPS, table 2 |
-//! | an exit that tells a device | 619 | Dall et al., ISCA 2016, table II: hypercall, 1300 cycles at 2.1 GHz |
-//! | an interrupt in a guest | 741 | the same: virtual IRQ completion, 1556 cycles |
-//! | to send an IPI in a guest | 1135 | the same: interrupt controller trap, 2384 cycles |
-//! | a hard interrupt on the host | 683 | Landau et al., `HotOS` 2011: an exit's direct cost, 2000 cycles at 2.93 GHz, which it is for a core with a guest; *assumed* for others |
-//! | the wire, one way | 5000 | *assumed*: a switch and two cables of 10 Gbit/s |
-//! | what RPS leaves to the interrupt's core | 1900 | *assumed*: half of the softirq |
-//! | a disk's block of 4 KiB | 100,000 | *assumed*: a data centre's NVMe |
+//! What the way of a packet and a guest's kernel cost in a world, and how near its cores are to each other. The figures and their sources:
+//! [`crate::costs::path`].
 
+use crate::costs::{INSTRUCTION_NS, path as table};
 use ostler_model::{CpuId, Nanos, NodeId, Topology};
 
 /// How near two cores are.
@@ -70,6 +46,8 @@ pub struct Costs {
     pub guest_rx: Nanos,
     /// A message's sending in a guest.
     pub guest_tx: Nanos,
+    /// A request in a guest, with the kernel's ways in and out.
+    pub request: Nanos,
     /// To choose a vCPU for a woken task, by rule: HVM, PVM, Pload, `CGsched`.
     pub choose: [Nanos; 4],
     /// To have a cache line from a core of this distance.
@@ -82,25 +60,41 @@ pub struct Costs {
 
 impl Default for Costs {
     fn default() -> Costs {
+        let ns = |cost: crate::costs::Cost| cost.nanos(INSTRUCTION_NS);
         Costs {
-            wire: Nanos(5000),
-            hardirq: Nanos(683),
-            softirq: Nanos(3800),
-            steer: Nanos(1900),
-            nic_far: Nanos(248),
-            vhost_rx: Nanos(2250),
-            vhost_tx: Nanos(2250),
-            // Within a node by the share that a line's way has there of its way between sockets: (210 - 141) / (337 - 141) of 105.
-            handoff: [Nanos(0), Nanos(0), Nanos(37), Nanos(105)],
-            exit: Nanos(619),
-            interrupt: Nanos(741),
-            ipi: Nanos(1135),
-            guest_rx: Nanos(1900),
-            guest_tx: Nanos(1900),
-            choose: [Nanos(103), Nanos(1835), Nanos(707), Nanos(1091)],
-            line: [Nanos(0), Nanos(141), Nanos(210), Nanos(337)],
-            disk: Nanos(100_000),
-            block: Nanos(1900),
+            wire: ns(table::WIRE),
+            hardirq: ns(table::HARDIRQ),
+            softirq: ns(table::SOFTIRQ),
+            steer: ns(table::STEER),
+            nic_far: ns(table::NIC_FAR),
+            vhost_rx: ns(table::VHOST),
+            vhost_tx: ns(table::VHOST),
+            handoff: [
+                Nanos::ZERO,
+                Nanos::ZERO,
+                ns(table::HANDOFF_NODE),
+                ns(table::HANDOFF_FAR),
+            ],
+            exit: ns(table::EXIT),
+            interrupt: ns(table::INTERRUPT),
+            ipi: ns(table::IPI),
+            guest_rx: ns(table::GUEST_STACK),
+            guest_tx: ns(table::GUEST_STACK),
+            request: ns(table::REQUEST),
+            choose: [
+                ns(table::CHOOSE_HVM),
+                ns(table::CHOOSE_PVM),
+                ns(table::CHOOSE_PLOAD),
+                ns(table::CHOOSE_CGSCHED),
+            ],
+            line: [
+                Nanos::ZERO,
+                ns(table::LINE_GROUP),
+                ns(table::LINE_NODE),
+                ns(table::LINE_FAR),
+            ],
+            disk: ns(table::DISK),
+            block: ns(table::BLOCK),
         }
     }
 }
@@ -108,14 +102,16 @@ impl Default for Costs {
 impl Costs {
     /// Costs of bulk packets: those of a stage in which interrupts and wake-ups are shared by many.
     pub fn bulk() -> Costs {
-        let stage = Nanos(585);
+        let stage = table::BULK.nanos(INSTRUCTION_NS);
+        // A guest that sends packets on is one stage, with a way in and a way out.
+        let half = Nanos(stage.0 / 2);
         Costs {
             softirq: stage,
-            steer: Nanos(292),
+            steer: half,
             vhost_rx: stage,
             vhost_tx: stage,
-            guest_rx: Nanos(292),
-            guest_tx: Nanos(292),
+            guest_rx: half,
+            guest_tx: half,
             ..Costs::default()
         }
     }

@@ -10,6 +10,7 @@
 use ostler_model::Nanos;
 
 pub mod host;
+pub mod path;
 
 /// A constant of the world.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,7 +70,7 @@ macro_rules! costs {
 pub(crate) use costs;
 
 /// All tables, by room.
-pub const ALL: &[(&str, &[Cost])] = &[("host", host::HOST)];
+pub const ALL: &[(&str, &[Cost])] = &[("host", host::HOST), ("path", path::PATH)];
 
 #[cfg(test)]
 mod tests {

@@ -2,6 +2,7 @@
 
 use ostler_model::{Bytes, GuestId, Nanos};
 
+use crate::costs::{INSTRUCTION_NS, path};
 use crate::path::Costs;
 use crate::random::{Stream, nanos};
 
@@ -204,20 +205,16 @@ pub enum Workload {
 impl Workload {
     /// What its tasks do in a guest of so many vCPUs.
     pub fn programs(self, vcpus: u32, costs: &Costs) -> Vec<Program> {
-        // Of a request's 32 us in the guest the kernel has the ways in and out (path.rs).
-        let kernel = costs.guest_rx.0 + costs.guest_tx.0;
-        let memcached = Time::Etc(Nanos(32_000_u64.saturating_sub(kernel)), 0.3);
+        // A byte of a value is copied thrice at 10 GB/s (assumed): a tenth of a microsecond for the mean one.
+        let kernel = Nanos(costs.guest_rx.0 + costs.guest_tx.0);
+        let memcached = Time::Etc(costs.request.saturating_sub(kernel), 0.3);
         let serve = |tasks, sharing, service| Program::Serve {
             tasks,
             sharing,
             service,
         };
-        // 1.67 times memcached's, of which the kernel's ways are the same.
-        let nginx = serve(
-            vcpus,
-            Sharing::Connection,
-            Time::Fixed(Nanos(53_440_u64.saturating_sub(kernel))),
-        );
+        let nginx = nanos(costs.request.saturating_sub(kernel).0 as f64 * path::NGINX.value);
+        let nginx = serve(vcpus, Sharing::Connection, Time::Fixed(nginx));
         let spin = Program::Compute {
             tasks: vcpus,
             round: Nanos::from_millis(1),
@@ -250,8 +247,8 @@ impl Workload {
                 files: 100,
                 size: Bytes(4 << 20),
                 memory: Bytes(256 << 20),
-                service: Time::Fixed(Nanos::from_millis(3320)),
-                disk: Nanos::from_millis(700),
+                service: Time::Fixed(path::FILE.nanos(INSTRUCTION_NS)),
+                disk: path::FILE_DISK.nanos(INSTRUCTION_NS),
             }],
             Workload::Lock => vec![Program::Lock {
                 tasks: vcpus,

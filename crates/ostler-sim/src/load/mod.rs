@@ -59,7 +59,7 @@ pub struct LoadSpec {
 
 /// A way of memcached's cost.
 pub const PACKETS: u32 = 1024;
-/// nginx's: 95.4 % at 150,000 requests/s where memcached has 95.3 % at 250,000 (vSPACE, fig. 11).
+/// nginx's, by [`crate::costs::path::NGINX`].
 pub const PACKETS_NGINX: u32 = 1708;
 
 /// The longest chain (DESIGN: placement's limit).

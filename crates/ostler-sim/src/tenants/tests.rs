@@ -23,6 +23,7 @@ fn free() -> Costs {
         ipi: Nanos(0),
         guest_rx: Nanos(0),
         guest_tx: Nanos(0),
+        request: Nanos(0),
         choose: [Nanos(0); 4],
         line: [Nanos(0); 4],
         disk: Nanos(0),
