@@ -55,11 +55,11 @@ costs! {
     /// Of another node. Those of a socket, 4.45 million, are nearer to a node's; a topology here has no sockets.
     LINE_FAR = 336.7 Nanos, "CPS, table 1: 2.97 million between sockets";
     /// A disk's block.
-    DISK = 100000.0 Nanos, "assumed, no table or figure: 4 KiB of a data centre's NVMe";
+    DISK = 100_000.0 Nanos, "assumed, no table or figure: 4 KiB of a data centre's NVMe";
     /// What a guest's kernel takes to ask for a block, and again when it comes.
     BLOCK = 1900.0 Nanos, "assumed: as for a packet, half of vSPACE's fig. 11";
     /// A file's work from memory.
-    FILE = 3320000000.0 Nanos, "Hylics, section 5.3 with table 3: 3.32 s";
+    FILE = 3_320_000_000.0 Nanos, "Hylics, section 5.3 with table 3: 3.32 s";
     /// What a disk takes more.
-    FILE_DISK = 700000000.0 Nanos, "Hylics, section 5.3 with table 3: 4.02 s from a disk";
+    FILE_DISK = 700_000_000.0 Nanos, "Hylics, section 5.3 with table 3: 4.02 s from a disk";
 }

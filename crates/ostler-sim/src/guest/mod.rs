@@ -99,8 +99,8 @@ pub struct Task {
     pub phase: Phase,
     /// The vCPU that it is on, or was last.
     pub vcpu: u32,
-    /// The vCPU that it is to go to when its own is asked next.
-    pub go: Option<u32>,
+    /// Whether it is to be placed again when its vCPU is asked next.
+    pub go: bool,
     /// Virtual run time, ns.
     pub vruntime: u64,
     /// What is left of its slice.

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use ostler_abi::hints::{PINS_WORDS, Table, VCPUS_MAX};
+use ostler_abi::hints::{NONE, PINS_WORDS, Table, VCPUS_MAX};
 use ostler_hints::interactive::{Config, Detector, Edge, Task as Seen};
 use ostler_hints::{Map, Rule, Sets, Tree, ask, choose_vcpu};
 use ostler_model::{GuestHints, LoadDegree, Nanos};
@@ -228,6 +228,13 @@ impl Guest {
         }
     }
 
+    /// The virtual cache group that a vCPU is in, as far as the guest knows.
+    pub fn cache_group(&self, v: u32) -> Option<u32> {
+        let hints = self.placing.hints.as_ref()?;
+        let group = hints.table.topology.get(v as usize)?;
+        (*group != NONE).then_some(*group)
+    }
+
     fn place_again(&mut self) -> Vec<u32> {
         let mut disturbed = Vec::new();
         for task in 0..self.tasks.len() as u32 {
@@ -238,15 +245,11 @@ impl Guest {
             let Some(to) = self.choose_grouped(task, group as usize, v) else {
                 continue;
             };
-            let here = self.placing.hints.as_ref().map(|hints| {
-                let of = |v: u32| hints.table.topology.get(v as usize);
-                of(v) == of(to)
-            });
-            if here == Some(true) {
+            if self.cache_group(v) == self.cache_group(to) {
                 continue;
             }
             if self.vcpus[v as usize].current == Some(task) {
-                self.tasks[task as usize].go = Some(to);
+                self.tasks[task as usize].go = true;
                 disturbed.push(v);
             } else if let Some(at) = self.vcpus[v as usize].queue.iter().position(|t| *t == task) {
                 self.vcpus[v as usize].queue.remove(at);

@@ -54,19 +54,26 @@ impl Guest {
         Some(task)
     }
 
-    /// Takes a task that waits on another vCPU, the fullest: what a vCPU does before it goes idle.
+    /// Takes a task that waits on another vCPU, the fullest: what a vCPU does before it goes idle. One that belongs to another cache group stays.
     pub fn pull(&mut self, v: u32) -> bool {
         if self.waiting == 0 || v >= self.vcpus_active {
             return false;
         }
-        let fullest = (0..self.vcpus.len() as u32)
-            .filter(|other| *other != v)
-            .max_by_key(|other| (self.vcpus[*other as usize].queue.len(), u32::MAX - other));
-        let Some(other) = fullest.filter(|other| !self.vcpus[*other as usize].queue.is_empty())
-        else {
+        let here = self.cache_group(v);
+        let fits = |task: &u32| {
+            let there = self.tasks[*task as usize].vcg;
+            there.is_none() || there == here
+        };
+        let others = (0..self.vcpus.len() as u32).filter(|other| *other != v);
+        let takes = others.filter_map(|other| {
+            let queue = &self.vcpus[other as usize].queue;
+            let at = queue.iter().position(fits)?;
+            Some((queue.len(), u32::MAX - other, at))
+        });
+        let Some((_, other, at)) = takes.max() else {
             return false;
         };
-        let task = self.vcpus[other as usize].queue.remove(0);
+        let task = self.vcpus[(u32::MAX - other) as usize].queue.remove(at);
         self.waiting -= 1;
         self.enqueue(task, v);
         true

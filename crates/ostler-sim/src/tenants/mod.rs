@@ -315,7 +315,7 @@ fn add_program(guest: &mut Guest, program: Program) {
             activity: Activity::Blocked,
             phase: Phase::Start,
             vcpu: task % guest.vcpus.len() as u32,
-            go: None,
+            go: false,
             vruntime: 0,
             slice: Nanos::ZERO,
             ran: Nanos::ZERO,

@@ -109,9 +109,11 @@ impl Tenants {
     ) -> Option<(Told, Next)> {
         let guest = &mut self.guests[g as usize];
         if let Some(task) = guest.vcpus[v as usize].current {
-            let away = (v >= guest.vcpus_active).then_some(v % guest.vcpus_active);
-            let go = guest.tasks[task as usize].go.take().or(away);
-            if let Some(to) = go.filter(|to| *to != v) {
+            // Where it goes is found now: whoever went before has left its vCPU.
+            let goes =
+                std::mem::take(&mut guest.tasks[task as usize].go) || v >= guest.vcpus_active;
+            let to = if goes { guest.choose(task) } else { v };
+            if to != v {
                 guest.vcpus[v as usize].current = None;
                 guest.enqueue(task, to);
                 guest.note_idle(v);
