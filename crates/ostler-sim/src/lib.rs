@@ -26,6 +26,7 @@
 //! | [`load`] | clients |
 //! | [`path`] | what a packet's way costs in a world, and how near cores are |
 //! | [`tenants`] | all of these together: the owner of the host's threads |
+//! | [`steward`] | the daemon's loop around the host: sees, decides, has it judged, acts |
 //! | [`check`] | what must hold of every world, found by watching it |
 //! | [`trace`] | a cloud's VMs: the public Azure trace, read, and one generated with its figures |
 //! | [`files`] | a guest with in-memory files, and the control of their size |
@@ -47,6 +48,7 @@ pub mod net;
 pub mod outcome;
 pub mod path;
 pub mod random;
+pub mod steward;
 pub mod tenants;
 pub mod trace;
 pub mod work;

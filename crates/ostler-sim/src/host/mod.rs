@@ -197,6 +197,8 @@ impl Host {
         self.groups.push(Group {
             weight: WEIGHT,
             idle: false,
+            frozen: false,
+            threads: Vec::new(),
             cpuset: self.map.online,
             queues: vec![NONE; self.map.len],
             load: 0,
@@ -220,7 +222,9 @@ impl Host {
             weight: spawn.weight.max(2),
             idle: spawn.idle,
             wants: false,
-            frozen: false,
+            frozen: spawn
+                .group
+                .is_some_and(|group| self.groups[group.0 as usize].frozen),
             boost: false,
             away: Away::default(),
             load: Average::default(),
@@ -229,6 +233,9 @@ impl Host {
             switches: 0,
             migrations: 0,
         });
+        if let Some(group) = spawn.group {
+            self.groups[group.0 as usize].threads.push(id);
+        }
         self.affinity.push(spawn.allowed);
         self.allowed.push(CpuSet::EMPTY);
         self.narrow(id);
@@ -294,10 +301,9 @@ impl Host {
     /// The cores that a cgroup's threads may run on.
     pub fn set_cpuset<W: Work>(&mut self, group: GroupId, cpus: CpuSet, scene: &mut Scene<'_, W>) {
         self.groups[group.0 as usize].cpuset = cpus;
-        for thread in 0..self.threads.len() as u32 {
-            if self.threads[thread as usize].group == Some(group.0) {
-                self.confine(thread, scene);
-            }
+        for at in 0..self.groups[group.0 as usize].threads.len() {
+            let thread = self.groups[group.0 as usize].threads[at];
+            self.confine(thread, scene);
         }
         self.kicks(scene);
     }
@@ -318,10 +324,10 @@ impl Host {
 
     /// Freezes a cgroup's threads, or lets them go on.
     pub fn set_frozen<W: Work>(&mut self, group: GroupId, frozen: bool, scene: &mut Scene<'_, W>) {
-        for thread in 0..self.threads.len() as u32 {
-            if self.threads[thread as usize].group == Some(group.0) {
-                self.freeze(thread, frozen, scene);
-            }
+        self.groups[group.0 as usize].frozen = frozen;
+        for at in 0..self.groups[group.0 as usize].threads.len() {
+            let thread = self.groups[group.0 as usize].threads[at];
+            self.freeze(thread, frozen, scene);
         }
         self.kicks(scene);
     }

@@ -116,6 +116,8 @@ pub(super) struct Group {
     /// Its weight, 1024 as it begins.
     pub weight: u32,
     pub idle: bool,
+    pub frozen: bool,
+    pub threads: Vec<u32>,
     /// The cores that its threads may run on.
     pub cpuset: CpuSet,
     /// Its queue on each core; [`super::fair::NONE`]: none yet.

@@ -111,6 +111,11 @@ impl View<'_> {
         self.host.threads[thread.0 as usize].group.map(GroupId)
     }
 
+    /// Whether a cgroup is frozen.
+    pub fn frozen(&self, group: GroupId) -> bool {
+        self.host.groups[group.0 as usize].frozen
+    }
+
     /// How often a thread came to a core, and to another than before.
     pub fn moves(&self, thread: ThreadId) -> (u64, u64) {
         let known = &self.host.threads[thread.0 as usize];

@@ -1,0 +1,192 @@
+//! What the steward sees.
+
+use ostler_model::{
+    AgentView, CpuUsage, GuestSource, GuestView, HostCounters, IrqId, IrqView, LatencyView, Nanos,
+    NicView, Pid, Snapshot, ThreadUsage, Tid, VcpuView, VhostView,
+};
+use ostler_model::{CpuSet, GuestId};
+
+use super::{Steered, Steward};
+use crate::host::{ThreadTime, View};
+use crate::work::ThreadId;
+use crate::world::World;
+
+/// Interrupt lines of a NIC's queues begin here, a hundred for each NIC.
+const IRQ_FIRST: u32 = 100;
+
+/// The line of a NIC's queue.
+pub(super) fn line(nic: usize, queue: u32) -> IrqId {
+    IrqId(IRQ_FIRST * (nic as u32 + 1) + queue)
+}
+
+impl Steward {
+    /// What happened since the last time, as a host would tell.
+    pub(super) fn sense<W: Steered>(&mut self, world: &mut World<W>) -> Snapshot {
+        let now = world.now();
+        let first = self.seq == 0;
+        self.seq += 1;
+        let view = world.host.view(now);
+        let mut snapshot = Snapshot {
+            seq: self.seq,
+            at: now,
+            interval: if first {
+                Nanos::ZERO
+            } else {
+                now.saturating_sub(self.at)
+            },
+            ..Snapshot::default()
+        };
+        self.at = now;
+        snapshot.cpus = self.cores_since(view, first);
+        let counters = view.counters();
+        let count = |new: u64, old: u64| Some(if first { 0 } else { new - old });
+        snapshot.counters = HostCounters {
+            ctx_switches: count(counters.switches, self.counters.switches),
+            migrations: count(counters.migrations, self.counters.migrations),
+            irqs: count(counters.interrupts, self.counters.interrupts),
+            kvm_exits: None,
+        };
+        self.counters = counters;
+        self.threads
+            .resize(view.threads() as usize, ThreadTime::default());
+        for at in 0..self.guests.len() {
+            let number = self.guests[at].number;
+            if !world.work.lives(number) {
+                continue;
+            }
+            let mut guest = self.guest_since(at, world.host.view(now), first);
+            guest.latency = self.latency_of(at, world.work.latency(number), now);
+            guest.agent = world.work.agent(number).map(|(health, state)| AgentView {
+                health,
+                state,
+                age: Nanos::ZERO,
+            });
+            snapshot.guests.push(guest);
+        }
+        for (at, nic) in self.nics.iter().enumerate() {
+            if !self.intent.nics.contains(&nic.name) {
+                continue;
+            }
+            let irqs = (0..nic.queues).map(|queue| {
+                let (cpu, count) = world.work.nic_irq(at as u32, queue);
+                let known = &mut self.irqs[at][queue as usize];
+                let since = if first { 0 } else { count - *known };
+                *known = count;
+                IrqView {
+                    irq: line(at, queue),
+                    queue,
+                    affinity: CpuSet::single(cpu),
+                    count: since,
+                }
+            });
+            let irqs = irqs.collect();
+            snapshot.nics.push(NicView {
+                name: nic.name.clone(),
+                queues: world.work.nic_queues(at as u32),
+                irqs,
+            });
+        }
+        snapshot
+            .nics
+            .sort_by(|one, other| one.name.cmp(&other.name));
+        world.work.fill(&mut snapshot);
+        snapshot
+    }
+
+    fn cores_since(&mut self, view: View<'_>, first: bool) -> Vec<CpuUsage> {
+        let online = view.online();
+        let last = online.iter().last().map_or(0, |cpu| cpu.0 as usize + 1);
+        self.cores.resize(last, crate::host::CoreTime::default());
+        let usage = online.iter().map(|cpu| {
+            let time = view.core_time(cpu);
+            let known = std::mem::replace(&mut self.cores[cpu.0 as usize], time);
+            let since = |new: u64, old: u64| Nanos(if first { 0 } else { new - old });
+            CpuUsage {
+                cpu,
+                busy: since(time.busy(), known.busy()),
+                irq: since(time.hard, known.hard),
+                softirq: since(time.soft, known.soft),
+            }
+        });
+        usage.collect()
+    }
+
+    fn guest_since(&mut self, at: usize, view: View<'_>, first: bool) -> GuestView {
+        let guest = &self.guests[at];
+        let threads = &mut self.threads;
+        let mut usage = |thread: ThreadId| {
+            let time = view.thread_time(thread);
+            let known = std::mem::replace(&mut threads[thread.0 as usize], time);
+            let since = |new: u64, old: u64| Nanos(if first { 0 } else { new - old });
+            ThreadUsage {
+                run: since(time.ran, known.ran),
+                wait: since(time.waited, known.waited),
+            }
+        };
+        let vcpus = guest
+            .vcpus
+            .iter()
+            .enumerate()
+            .map(|(index, thread)| VcpuView {
+                index: index as u32,
+                tid: Tid(thread.0),
+                allowed: view.allowed(*thread),
+                usage: usage(*thread),
+            });
+        let vcpus = vcpus.collect();
+        let vhost = guest
+            .vhost
+            .iter()
+            .enumerate()
+            .map(|(queue, thread)| VhostView {
+                tid: Tid(thread.0),
+                queue: Some(queue as u32),
+                allowed: view.allowed(*thread),
+                usage: usage(*thread),
+            });
+        let vhost = vhost.collect();
+        GuestView {
+            id: guest.id.clone(),
+            name: guest.name.clone(),
+            uuid: None,
+            metadata: Vec::new(),
+            source: GuestSource::Qmp,
+            pid: Pid(1000 + guest.number),
+            cgroup: Some(format!("/machine.slice/{}", guest.name)),
+            frozen: view.frozen(guest.group),
+            vcpus,
+            vhost,
+            emulator: Vec::new(),
+            taps: Vec::new(),
+            vsock_cid: None,
+            latency: None,
+            agent: None,
+            age: Nanos::ZERO,
+        }
+    }
+
+    /// The most recent window that saw any, with its age.
+    fn latency_of(
+        &mut self,
+        at: usize,
+        new: Option<LatencyView>,
+        now: Nanos,
+    ) -> Option<LatencyView> {
+        if let Some(new) = new {
+            self.latency[at] = Some((new, now));
+        }
+        self.latency[at].map(|(window, ended)| LatencyView {
+            age: now.saturating_sub(ended),
+            ..window
+        })
+    }
+
+    /// The guest of an id.
+    pub(super) fn guest(&self, id: &GuestId) -> Option<&super::StewardGuest> {
+        let at = self
+            .guests
+            .binary_search_by(|guest| guest.id.cmp(id))
+            .ok()?;
+        Some(&self.guests[at])
+    }
+}
