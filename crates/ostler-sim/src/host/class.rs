@@ -258,16 +258,7 @@ impl Host {
 
     /// Of cores that sleep, one whose siblings sleep too, if there is one; in order from after `from` on.
     pub(super) fn whole(&self, near: &CpuSet, from: u32) -> Option<u32> {
-        let alone = |cpu: &CpuId| {
-            self.map.siblings[cpu.0 as usize]
-                .iter()
-                .all(|other| self.idle.contains(CpuId(*other)))
-        };
-        let whole: CpuSet = if self.map.siblings[from as usize].is_empty() {
-            *near
-        } else {
-            near.iter().filter(alone).collect()
-        };
+        let whole = near.intersection(&self.alone);
         let among = if whole.is_empty() { near } else { &whole };
         super::map::next_from(among, from + 1)
     }

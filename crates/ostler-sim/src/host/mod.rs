@@ -141,6 +141,8 @@ pub struct Host {
     queues: Vec<RunQueue>,
     accounts: Vec<Account>,
     idle: CpuSet,
+    /// Of those that sleep, those whose siblings all do.
+    alone: CpuSet,
     counters: Counters,
     /// Cores on which threads wait, for the fair class.
     overloaded: CpuSet,
@@ -173,6 +175,7 @@ impl Host {
                 })
                 .collect(),
             idle: map.online,
+            alone: map.online,
             map,
             counters: Counters::default(),
             overloaded: CpuSet::EMPTY,

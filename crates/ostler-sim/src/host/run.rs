@@ -90,9 +90,22 @@ impl Host {
             self.cores[cpu as usize].doing = doing;
             if will {
                 self.idle.remove(CpuId(cpu));
+                self.alone.remove(CpuId(cpu));
+                for other in &self.map.siblings[cpu as usize] {
+                    self.alone.remove(CpuId(*other));
+                }
                 self.tick_on(cpu, scene);
             } else {
                 self.idle.insert(CpuId(cpu));
+                let siblings = &self.map.siblings[cpu as usize];
+                if siblings
+                    .iter()
+                    .all(|other| self.idle.contains(CpuId(*other)))
+                {
+                    self.alone.insert(CpuId(cpu));
+                    self.alone
+                        .extend(siblings.iter().map(|other| CpuId(*other)));
+                }
             }
             for at in 0..self.map.siblings[cpu as usize].len() {
                 let other = self.map.siblings[cpu as usize][at];
