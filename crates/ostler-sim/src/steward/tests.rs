@@ -124,6 +124,7 @@ fn intent(policy: PartitionPolicy) -> Intent {
         class,
         slo: (class == Class::LatencyCritical).then_some(Nanos::from_millis(1)),
         boost: true,
+        terms: ostler_model::GuestTerms::default(),
     };
     let mut intent = Intent {
         guests: vec![
