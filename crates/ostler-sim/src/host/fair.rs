@@ -338,3 +338,22 @@ impl Average {
         self.value = self.value.saturating_add(load.value);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_ahead_of_its_share_is_not_picked_however_early_its_deadline() {
+        let mut queue = Queue::new();
+        // The first asks for short slices, so its deadlines are early.
+        queue.place(Away::default(), 1, WEIGHT, 100_000, false);
+        queue.place(Away::default(), 2, WEIGHT, 10_000_000, false);
+        assert_eq!(queue.pick(), Some(1));
+        queue.set_curr(1);
+        queue.charge(150_000);
+        assert!(queue.entities[0].deadline < queue.entities[1].deadline);
+        assert!(!queue.eligible(0));
+        assert_eq!(queue.pick(), Some(2));
+    }
+}

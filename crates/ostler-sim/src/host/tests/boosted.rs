@@ -108,6 +108,38 @@ fn one_that_wants_more_than_its_share_gets_no_more_than_the_limit() {
     assert!(guests[1].borrowed_ns > 0, "it borrowed");
 }
 
+/// What one that borrows isn't charged, the one that waited is: virtual times together are what was run.
+#[test]
+fn what_ran_is_what_was_charged_to_somebody() {
+    let topology = topology(1, 1, 1, false);
+    let spins: Vec<_> = (0..2).map(|at| (Some(at), all(), Habit::Spin)).collect();
+    let mut world = world(&topology, &spins);
+    boost_all(&mut world, &plan(&topology, settings(true)));
+    let first = world.host.own_threads();
+    for at in 1..2000_u64 {
+        world.run(Nanos(at * 500_000)).unwrap();
+        let io = Effect::Io {
+            thread: ThreadId(first),
+            event: IoEvent {
+                task: 1,
+                arrives: true,
+            },
+        };
+        world.act(|host, scene| host.carry_out(io, scene)).unwrap();
+    }
+    let boost = world.host.boost.as_deref().unwrap();
+    assert!(boost.guests[1].borrowed_ns > 0);
+    let charged: u64 = (first..first + 2)
+        .map(|thread| boost.member(thread).unwrap().vcpu.vtime)
+        .sum();
+    let uncharged = |at: u32| {
+        let member = boost.member(first + at).unwrap();
+        ran(&world, at) - member.charged_at
+    };
+    let all = ran(&world, 0) + ran(&world, 1) - uncharged(0) - uncharged(1);
+    assert_eq!(charged, all);
+}
+
 #[test]
 fn threads_come_and_go_between_both_schedulers() {
     let topology = topology(1, 1, 2, false);
