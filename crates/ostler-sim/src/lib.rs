@@ -28,6 +28,7 @@
 //! | [`tenants`] | all of these together: the owner of the host's threads |
 //! | [`steward`] | the daemon's loop around the host: sees, decides, has it judged, acts |
 //! | [`check`] | what must hold of every world, found by watching it |
+//! | [`memory`] | tiered memory: where guests' lies, what moves, and how slow that makes them |
 //! | [`trace`] | a cloud's VMs: the public Azure trace, read, and one generated with its figures |
 //! | [`files`] | a guest with in-memory files, and the control of their size |
 //! | [`outcome`] | what a run comes to |
@@ -44,6 +45,7 @@ pub mod files;
 pub mod guest;
 pub mod host;
 pub mod load;
+pub mod memory;
 pub mod net;
 pub mod outcome;
 pub mod path;
