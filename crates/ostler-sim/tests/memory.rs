@@ -119,13 +119,14 @@ fn moves_take_their_time_and_get_in_the_way() {
     // 10 million misses a second of 250 ns each, over 100 ns, beside 2.56 % of its node's bandwidth.
     let expected = 1024.0 * (1.0 + 1e7 * (250.0 / (1.0 - 0.0256) - 100.0) / 1e9);
     assert!((f64::from(far) - expected).abs() < 2.0, "{far} {expected}");
-    memory.order([Move {
+    // Two after each other: together they move no faster than one.
+    memory.order([600_000_000, 2_400_000_000].map(|bytes| Move {
         guest: id(1),
         class: 0,
         from: 1,
         to: 0,
-        bytes: 3_000_000_000,
-    }]);
+        bytes,
+    }));
     assert!(memory.slowdown(&id(1)) > far, "what moves is in the way");
     memory.pass(Nanos::from_secs(1));
     assert_eq!(
