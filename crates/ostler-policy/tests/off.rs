@@ -42,6 +42,9 @@ fn layers_that_are_off_change_no_decision() {
             }
         }
     }
-    let found: String = hash.finalize().iter().map(|b| format!("{b:02x}")).collect();
+    let found = hash
+        .finalize()
+        .iter()
+        .fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
     assert_eq!(found, BEFORE);
 }
