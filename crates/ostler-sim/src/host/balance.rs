@@ -219,7 +219,12 @@ impl Host {
         }
         let (mine, theirs) = (local.average(), busiest.average());
         let mean = all.average();
-        if mine >= theirs || mine >= mean || theirs * 100 <= self.costs.imbalance_percent * mine {
+        if mine >= theirs
+            || mine >= mean
+            // The busiest by kind, an overloaded one, need not have the most load for each core.
+            || theirs <= mean
+            || theirs * 100 <= self.costs.imbalance_percent * mine
+        {
             return None;
         }
         Some(Amount::Load(
