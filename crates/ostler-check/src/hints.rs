@@ -3,9 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ostler_model::{
-    CpuId, CpuSet, GuestHints, GuestId, HINT_GROUPS_MAX, HINT_VCPUS_MAX, HintsGuest, HintsPlan,
-    HintsScene, HintsSettings, LoadDegree, Nanos, PinVerdict,
+    CpuId, CpuSet, GuestHints, GuestId, GuestView, GuestWishes, HINT_GROUPS_MAX, HINT_VCPUS_MAX,
+    HintsGuest, HintsPlan, HintsScene, HintsSettings, HintsVcpu, Layer, LoadDegree, Nanos,
+    PinVerdict, Plan,
 };
+
+use crate::{Scene, Violation};
 
 /// A rule that hints break: what, and on what.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,6 +56,14 @@ pub enum HintsViolation {
         /// Where.
         cpus: CpuSet,
     },
+    /// A pin for a vCPU that has a core of its own already.
+    #[error("vCPU {vcpu} of guest {guest} is pinned by its wish, and has a core already")]
+    PinTwice {
+        /// Whose.
+        guest: GuestId,
+        /// Which.
+        vcpu: u32,
+    },
     /// A core's account is beyond its limit.
     #[error("CPU {cpu} is charged with {pins} pins")]
     Overcharged {
@@ -69,6 +80,80 @@ pub enum HintsViolation {
         /// How many.
         pins: u32,
     },
+}
+
+/// Judges a plan's hints by what the plan itself grants.
+pub(crate) fn check(
+    scene: &Scene<'_>,
+    previous: Option<&Plan>,
+    plan: &Plan,
+    found: &mut Vec<Violation>,
+) {
+    let Some(hints) = &plan.hints else { return };
+    let Some(intent) = &scene.intent.hints else {
+        found.push(Violation::Unasked {
+            layer: Layer::Hints,
+        });
+        return;
+    };
+    let (facts, snapshot) = (scene.facts, scene.snapshot);
+    let mut views: Vec<&GuestView> = snapshot.guests.iter().collect();
+    views.sort_by(|a, b| a.id.cmp(&b.id));
+    let old = scene.intent.old_after();
+    let told: Vec<Vec<HintsVcpu>> = views
+        .iter()
+        .map(|view| {
+            let mut wishes = snapshot.wishes.iter();
+            let wishes = wishes.find(|wishes| wishes.guest == view.id);
+            let counts =
+                |wishes: &&GuestWishes| wishes.age <= old && wishes.vcpus.len() == view.vcpus.len();
+            wishes.filter(counts).map_or_else(
+                || vec![HintsVcpu::default(); view.vcpus.len()],
+                |wishes| wishes.vcpus.clone(),
+            )
+        })
+        .collect();
+    let guests: Vec<HintsGuest<'_>> = views
+        .iter()
+        .zip(&told)
+        .map(|(view, vcpus)| {
+            let mut given = plan.guests.iter();
+            let given = given.find(|given| given.guest == view.id);
+            let rule = scene.intent.rule(view);
+            HintsGuest {
+                guest: &view.id,
+                opted_in: given.is_some() && rule.is_some_and(|rule| rule.terms.hints),
+                granted: given.map_or(&CpuSet::EMPTY, |given| &given.vcpu_cpus),
+                placed: given.is_some_and(|given| !given.vcpu_pins.is_empty()),
+                vcpus,
+            }
+        })
+        .collect();
+    // Nobody knows: nobody is to be shown that it is idle.
+    let runnable: Vec<u32> = facts
+        .topology
+        .cpus
+        .iter()
+        .map(|cpu| {
+            let mut views = snapshot.runnable.iter();
+            let view = views.find(|view| view.cpu == cpu.id);
+            view.map_or(u32::MAX, |view| view.vcpus)
+        })
+        .collect();
+    let of = HintsScene {
+        topology: &facts.topology,
+        runnable: &runnable,
+        guests: &guests,
+    };
+    let settings = HintsSettings {
+        interval: intent.interval,
+        grants_max: intent.grants_max,
+        pins_per_core_max: intent.pins_per_core_max,
+        key: [0; 32],
+    };
+    let previous = previous.and_then(|plan| plan.hints.as_deref());
+    let wrong = check_hints(&of, &settings, previous, hints, plan.at);
+    found.extend(wrong.into_iter().map(Violation::Hints));
 }
 
 /// Everything that is wrong with hints; nothing when they may be published. `previous` are those before, where there are any.
@@ -207,12 +292,18 @@ fn pins(
         else {
             continue;
         };
+        if guest.placed {
+            found.push(HintsViolation::PinTwice {
+                guest: pin.guest.clone(),
+                vcpu: pin.vcpu,
+            });
+        }
         let known = scene.topology.cpus.iter();
         let groups: BTreeSet<_> = known
             .filter(|cpu| cpus.contains(cpu.id))
             .map(|cpu| cpu.cache_group)
             .collect();
-        if !cpus.is_subset(&guest.granted)
+        if !cpus.is_subset(guest.granted)
             || !cpus.is_subset(&scene.topology.online())
             || !cpus.contains(charged)
             || groups.len() != 1

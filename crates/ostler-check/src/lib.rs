@@ -9,7 +9,7 @@
 //! - weights: who yields to whom on shared cores
 //! - NICs: queues, interrupts and steering
 //! - placement: threads on packets' ways have one place each
-//! - hints, by [`check_hints`]: what guests are shown of the host, and which vCPUs are kept where
+//! - hints, also by themselves ([`check_hints`]): what guests are shown of the host, and which vCPUs are kept where
 //!
 //! # The ledger
 //!
@@ -53,6 +53,7 @@ pub fn check(
     nics::check(&scene, plan, &mut found);
     boost::check(&scene, plan, &mut found);
     placement::check(&scene, plan, &mut found);
+    hints::check(&scene, previous, plan, &mut found);
     found
 }
 

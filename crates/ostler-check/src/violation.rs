@@ -1,5 +1,6 @@
 //! What can be wrong with a plan.
 
+use crate::HintsViolation;
 use ostler_model::{Class, CpuId, CpuSet, CpuWeight, Group, GuestId, IrqId, Layer};
 
 /// A rule that a plan breaks: what, and on what.
@@ -417,6 +418,9 @@ pub enum Violation {
         /// What.
         what: Holder,
     },
+    /// Hints break one of their own rules.
+    #[error("hints: {0}")]
+    Hints(HintsViolation),
     /// Something that has one place has two.
     #[error("{what} is to be on CPU {first} and on CPU {second}")]
     TwoPlaces {

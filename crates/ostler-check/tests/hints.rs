@@ -56,10 +56,12 @@ fn after(change: impl FnOnce(&mut HintsPlan, &mut Option<HintsPlan>)) -> Vec<Hin
     };
     let (a, b) = (GuestId::from("a"), GuestId::from("b"));
     let vcpus = [vcpu(0, true), vcpu(1, true), vcpu(2, false)];
+    let granted = CpuSet::range(0, 3);
     let guest = |guest, opted_in| HintsGuest {
         guest,
         opted_in,
-        granted: CpuSet::range(0, 3),
+        granted: &granted,
+        placed: false,
         vcpus: &vcpus,
     };
     let guests = [guest(&a, true), guest(&b, false)];

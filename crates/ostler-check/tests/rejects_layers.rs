@@ -4,10 +4,11 @@ mod support;
 
 use std::sync::Arc;
 
-use ostler_check::{Holder, Violation};
+use ostler_check::{HintsViolation, Holder, Violation};
 use ostler_model::{
-    CpuId, IrqId, Layer, Nanos, PartitionPolicy, PlacementPlan, PlacementSettings, QueueCore,
-    ThreadCore,
+    CpuId, GuestHints, GuestWishes, HintsIntent, HintsPlan, HintsVcpu, IrqId, Layer, LoadDegree,
+    LoadThreshold, Nanos, PartitionPolicy, PinDecision, PinVerdict, PlacementPlan,
+    PlacementSettings, QueueCore, RunnableView, ThreadCore, VcpuHint, VirtualGroup,
 };
 use support::{Case, eth0, good, lc, lc0, rejects, set};
 
@@ -155,4 +156,141 @@ fn rejects_two_places_for_one_thing() {
     rejects(&two(Holder::Irq(IrqId(40)), "5", "11"), |case| {
         case.plan.nics[0].irqs[1].irq = IrqId(40);
     });
+}
+
+/// Has the guest shown that its first vCPU is on core 1, which waits, and the second kept there as it asks.
+fn hint(case: &mut Case) -> &mut HintsPlan {
+    case.intent.hints = Some(HintsIntent::default());
+    case.intent.guests[0].terms.hints = true;
+    lc(case).vcpu_pins.clear();
+    case.snapshot.runnable = vec![RunnableView {
+        cpu: CpuId(1),
+        vcpus: 9,
+    }];
+    let vcpu = |pin| HintsVcpu {
+        cpu: Some(CpuId(1)),
+        pin,
+    };
+    case.snapshot.wishes = vec![GuestWishes {
+        guest: lc0(),
+        vcpus: [false, true, false, false].map(vcpu).to_vec(),
+        age: Nanos::ZERO,
+    }];
+    let row = VcpuHint {
+        group: Some(VirtualGroup(1)),
+        load: LoadDegree::High,
+    };
+    let at = case.plan.at;
+    let hints = case.plan.hints.insert(Arc::new(HintsPlan {
+        threshold: LoadThreshold { vcpus: 7, cpus: 12 },
+        guests: vec![GuestHints {
+            guest: lc0(),
+            since: at,
+            groups: 2,
+            vcpus: vec![row; 4],
+        }],
+        pins: vec![PinDecision {
+            guest: lc0(),
+            vcpu: 1,
+            verdict: PinVerdict::Granted {
+                cpus: set("1-2,7-8"),
+                charged: CpuId(1),
+                since: at,
+            },
+        }],
+    }));
+    Arc::make_mut(hints)
+}
+
+#[test]
+fn accepts_hints_within_what_was_given() {
+    let mut case = good();
+    hint(&mut case);
+    assert_eq!(case.check(), []);
+}
+
+#[test]
+fn rejects_hints_beyond_what_was_given() {
+    rejects(
+        &Violation::Unasked {
+            layer: Layer::Hints,
+        },
+        |case| {
+            hint(case);
+            case.intent.hints = None;
+        },
+    );
+    let broken = |rule, mutate: fn(&mut Case)| rejects(&Violation::Hints(rule), mutate);
+    let vcpu = || (lc0(), 1);
+    // Its rule doesn't opt it in; it isn't there; another's is shown.
+    broken(HintsViolation::Unasked(lc0()), |case| {
+        hint(case);
+        case.intent.guests[0].terms.hints = false;
+    });
+    broken(HintsViolation::Unasked("other0".into()), |case| {
+        hint(case).guests[0].guest = "other0".into();
+    });
+    // Cores of the queues, which are in the same cache group; and cores that a plan took from it.
+    let (guest, vcpu_at) = vcpu();
+    broken(
+        HintsViolation::PinBeyond {
+            guest,
+            vcpu: vcpu_at,
+            cpus: set("1-2,5"),
+        },
+        |case| {
+            hint(case).pins[0].verdict = PinVerdict::Granted {
+                cpus: set("1-2,5"),
+                charged: CpuId(1),
+                since: Nanos::from_millis(800),
+            };
+        },
+    );
+    let (guest, vcpu_at) = vcpu();
+    broken(
+        HintsViolation::PinBeyond {
+            guest,
+            vcpu: vcpu_at,
+            cpus: set("1-2,7-8"),
+        },
+        |case| {
+            hint(case);
+            lc(case).vcpu_cpus = set("1,7");
+        },
+    );
+    // An affinity with two owners.
+    let (guest, vcpu_at) = vcpu();
+    broken(
+        HintsViolation::PinTwice {
+            guest,
+            vcpu: vcpu_at,
+        },
+        |case| {
+            hint(case);
+            lc(case).vcpu_pins = [1, 7, 2, 8].map(CpuId).to_vec();
+        },
+    );
+    // A guest's word that is too old, or of other vCPUs, is none.
+    let (guest, vcpu_at) = vcpu();
+    broken(
+        HintsViolation::PinUnasked {
+            guest,
+            vcpu: vcpu_at,
+        },
+        |case| {
+            hint(case);
+            case.snapshot.wishes[0].age = Nanos::from_secs(60);
+        },
+    );
+    // That a core is idle of which nobody knows.
+    broken(
+        HintsViolation::Load {
+            guest: lc0(),
+            vcpu: 3,
+        },
+        |case| {
+            hint(case).guests[0].vcpus[3].load = LoadDegree::Low;
+            case.snapshot.runnable.clear();
+        },
+    );
 }

@@ -55,7 +55,7 @@ pub struct RunnableView {
     pub vcpus: u32,
 }
 
-/// Where a guest's vCPUs are, and what it asks for them.
+/// Where a guest's vCPUs are, and what it asks for them. It counts while it is [fresh](crate::Intent::old_after) and tells of as many vCPUs as there are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestWishes {
     /// Which guest.
@@ -86,7 +86,9 @@ pub struct HintsGuest<'a> {
     /// Whether the operator lets it have hints.
     pub opted_in: bool,
     /// The cores that it was granted for its vCPUs.
-    pub granted: CpuSet,
+    pub granted: &'a CpuSet,
+    /// Each of its vCPUs has a core of its own already: there is nothing left to ask.
+    pub placed: bool,
     /// Its vCPUs, in order of index.
     pub vcpus: &'a [HintsVcpu],
 }
@@ -190,6 +192,8 @@ pub enum PinVerdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PinRefusal {
+    /// It has a core already, by placement or partition.
+    Placed,
     /// Nobody knows where the vCPU is.
     Unplaced,
     /// Its guest was granted no core of the group that it is in.

@@ -419,6 +419,14 @@ impl Intent {
             && rule.is_none_or(|rule| rule.boost)
     }
 
+    /// A view that is older than so many periods no longer counts.
+    pub const OLD_AFTER_PERIODS: u64 = 10;
+
+    /// How old a view may be and still count.
+    pub fn old_after(&self) -> Nanos {
+        Nanos(self.period.0.saturating_mul(Intent::OLD_AFTER_PERIODS))
+    }
+
     /// The first rule that matches a guest.
     #[inline]
     pub fn rule(&self, guest: &GuestView) -> Option<&GuestRule> {

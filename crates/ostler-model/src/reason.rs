@@ -312,6 +312,15 @@ pub enum Reason {
         /// What it takes, in cores.
         cores: f64,
     },
+    /// Guests are shown hints.
+    Hinted {
+        /// How many.
+        guests: u32,
+        /// Of their wishes, how many are granted.
+        granted: u32,
+        /// How many aren't.
+        refused: u32,
+    },
     /// What the policy considered and turned down.
     TurnedDown {
         /// By which layer.
@@ -498,6 +507,14 @@ impl fmt::Display for Reason {
             Reason::Spread { nic, queue, cores } => write!(
                 f,
                 "queue {queue} of NIC {nic} stays spread over cores: it takes {cores:.2} of them"
+            ),
+            Reason::Hinted {
+                guests,
+                granted,
+                refused,
+            } => write!(
+                f,
+                "{guests} guests are shown which of their vCPUs share a cache and wait; of their wishes to stay, {granted} are granted and {refused} aren't"
             ),
             Reason::TurnedDown { alternative, .. } => {
                 write!(f, "not {}: {}", alternative.what, alternative.why)

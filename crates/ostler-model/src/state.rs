@@ -51,7 +51,7 @@ pub struct SizingState {
     /// What it decided last.
     pub plan: Option<Arc<FilesPlan>>,
     /// Each guest's control loop, in order of [`GuestId`].
-    pub guests: Vec<FilesControl>,
+    pub guests: Arc<[FilesControl]>,
 }
 
 /// The control loop of a guest's files (Hylics, section 5.1); the policy's module tells what the figures mean.
@@ -98,7 +98,7 @@ pub struct HintsState {
     /// What was published last.
     pub plan: Option<Arc<HintsPlan>>,
     /// When guests were last granted a pin, in order of [`GuestId`].
-    pub granted: Vec<PinGrant>,
+    pub granted: Arc<[PinGrant]>,
 }
 
 /// When a guest was last granted a pin.

@@ -3,7 +3,7 @@
 use ostler_check::{HintsViolation, check_hints};
 use ostler_model::{
     Cpu, CpuId, CpuSet, GuestId, HintsGuest, HintsPlan, HintsScene, HintsSettings, HintsVcpu,
-    Nanos, NodeId, PinRefusal, PinVerdict, Topology,
+    Nanos, NodeId, PinGrant, PinRefusal, PinVerdict, Topology,
 };
 use ostler_policy::hints::Publisher;
 use proptest::prelude::*;
@@ -65,14 +65,22 @@ proptest! {
         for (step, runnable, guests) in moments {
             now += step;
             let all: Vec<_> = guests.iter().map(|guest| vcpus(&guest.3)).collect();
-            let guests: Vec<_> = guests.iter().zip(&ids).zip(&all).map(|((guest, id), vcpus)| HintsGuest {
+            let granted: Vec<_> = guests.iter().map(|guest| CpuSet::range(guest.1, guest.1 + guest.2)).collect();
+            let guests: Vec<_> = guests.iter().zip(&ids).zip(all.iter().zip(&granted)).map(|((guest, id), (vcpus, granted))| HintsGuest {
                 guest: id,
                 opted_in: guest.0,
-                granted: CpuSet::range(guest.1, guest.1 + guest.2),
+                granted,
+                placed: guest.2 == 3,
                 vcpus,
             }).collect();
             let scene = HintsScene { topology: &topology, runnable: &runnable, guests: &guests };
+            // One that takes up where another left publishes the same.
+            let mut other = Publisher::default();
+            let grants: Vec<_> = publisher.granted().map(|(guest, at)| PinGrant { guest: guest.clone(), at }).collect();
+            other.resume(previous.as_ref(), &grants);
             let plan = publisher.publish(&scene, &settings, Nanos(now)).clone();
+            prop_assert_eq!(other.publish(&scene, &settings, Nanos(now)), &plan);
+            prop_assert!(other.granted().eq(publisher.granted()));
             let wrong = check_hints(&scene, &settings, previous.as_ref(), &plan, Nanos(now));
             prop_assert_eq!(wrong, Vec::<HintsViolation>::new());
             // Whoever is opted in has hints, and an answer to each wish.
@@ -92,12 +100,14 @@ fn numbers(key: [u8; 32], ids: &[GuestId]) -> Vec<Vec<u16>> {
     let topology = topology(32, 4);
     let vcpus: Vec<_> = (0..8).map(|group| (Some(group * 4), false)).collect();
     let vcpus = self::vcpus(&vcpus);
+    let all = CpuSet::range(0, 32);
     let guests: Vec<_> = ids
         .iter()
         .map(|guest| HintsGuest {
             guest,
             opted_in: true,
-            granted: CpuSet::range(0, 32),
+            granted: &all,
+            placed: false,
             vcpus: &vcpus,
         })
         .collect();
@@ -141,10 +151,12 @@ fn who_asks_first_has_no_more_than_its_share_of_a_group() {
     let ids = [GuestId::from("a"), GuestId::from("b")];
     let greedy = vcpus(&[(Some(0), true); 4]);
     let quiet = vcpus(&[(Some(1), false); 4]);
+    let all = CpuSet::range(0, 4);
     let guest = |guest, vcpus| HintsGuest {
         guest,
         opted_in: true,
-        granted: CpuSet::range(0, 4),
+        granted: &all,
+        placed: false,
         vcpus,
     };
     let guests = [guest(&ids[0], &greedy[..]), guest(&ids[1], &quiet[..])];

@@ -9,9 +9,8 @@ use anyhow::Context as _;
 use ostler_act::{ActConfig, Actuator, GuestPort, Journal, LinuxHost, LinuxSchedulers, UndoReport};
 use ostler_model::config::{AgentConfig, Config};
 use ostler_model::{
-    ActIntent, ActMode, ExitPolicy, Facts, ForeignPolicy, Nanos, Outcome, Plan, Snapshot,
+    ActIntent, ActMode, ExitPolicy, Facts, ForeignPolicy, Intent, Nanos, Outcome, Plan, Snapshot,
 };
-use ostler_policy::partition::demand::OLD_AFTER_PERIODS;
 use ostler_record::{Decided, Inputs};
 use ostler_sense::{Bell, SenseConfig, Sensor};
 
@@ -94,7 +93,7 @@ fn sense_config(config: &Config, roots: &Roots) -> SenseConfig {
 /// How often guests' threads are confirmed, where the loop has this period: so often that a healthy guest's list, which may be
 /// twice as old, is never too old for the policy to rely on. Or threads would be unpinned for a period, now and then.
 fn confirm_every(period: Nanos) -> Nanos {
-    let relied_on = period.0.saturating_mul(OLD_AFTER_PERIODS);
+    let relied_on = period.0.saturating_mul(Intent::OLD_AFTER_PERIODS);
     Nanos(relied_on / 3).min(SenseConfig::default().confirm)
 }
 
@@ -304,7 +303,7 @@ mod tests {
             assert!(confirm > Nanos(0), "at {period_ms} ms");
             // The sensor promises less than twice the interval.
             assert!(
-                confirm.0 * 2 < period.0 * OLD_AFTER_PERIODS,
+                confirm.0 * 2 < period.0 * Intent::OLD_AFTER_PERIODS,
                 "at {period_ms} ms"
             );
         }

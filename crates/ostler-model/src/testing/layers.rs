@@ -7,9 +7,9 @@ use proptest::sample::select;
 
 use super::{World, world};
 use crate::{
-    Bytes, CoreIntent, Facts, FlowView, GuestTerms, Hop, Intent, MemoryFacts, MemoryNode, Nanos,
-    NodeId, PartitionPolicy, PlacementPolicy, PlacementSettings, SharedCores, Snapshot, SocketView,
-    StageSettings,
+    Bytes, CoreIntent, CpuId, Facts, FlowView, GuestTerms, GuestWishes, HintsIntent, HintsVcpu,
+    Hop, Intent, MemoryFacts, MemoryNode, Nanos, NodeId, PartitionPolicy, PlacementPolicy,
+    PlacementSettings, RunnableView, SharedCores, Snapshot, SocketView, StageSettings,
 };
 
 /// Any world with so many snapshots and any layers on. Most hosts are such that layers have something to do: all cores and NICs are the steward's, and
@@ -78,12 +78,14 @@ fn memory_of(facts: &Facts, (nodes, distances): AnyMemory) -> MemoryFacts {
 #[derive(Clone, Debug)]
 struct Layers {
     placement: Option<PlacementSettings>,
+    hints: Option<HintsIntent>,
     terms: Vec<GuestTerms>,
 }
 
 impl Layers {
     fn opt_in(self, intent: &mut Intent) {
         intent.placement = self.placement;
+        intent.hints = self.hints;
         for (rule, terms) in intent.guests.iter_mut().zip(self.terms) {
             rule.terms = terms;
         }
@@ -91,14 +93,34 @@ impl Layers {
 }
 
 fn layers() -> impl Strategy<Value = Layers> {
-    (option::weighted(0.8, placement_settings()), vec(terms(), 2))
-        .prop_map(|(placement, terms)| Layers { placement, terms })
+    (
+        option::weighted(0.8, placement_settings()),
+        option::weighted(0.8, hints_intent()),
+        vec(terms(), 2),
+    )
+        .prop_map(|(placement, hints, terms)| Layers {
+            placement,
+            hints,
+            terms,
+        })
 }
 
 fn terms() -> impl Strategy<Value = GuestTerms> {
-    any::<bool>().prop_map(|priority| GuestTerms {
+    (any::<bool>(), proptest::bool::weighted(0.7)).prop_map(|(priority, hints)| GuestTerms {
         priority,
+        hints,
         ..GuestTerms::default()
+    })
+}
+
+/// Any bounds of hints.
+pub fn hints_intent() -> impl Strategy<Value = HintsIntent> {
+    (0..4_u64, 0..4_u32, 0..3_u32).prop_map(|(interval, grants_max, pins_per_core_max)| {
+        HintsIntent {
+            interval: Nanos::from_millis(interval * 100),
+            grants_max,
+            pins_per_core_max,
+        }
     })
 }
 
@@ -151,7 +173,14 @@ pub fn placement_settings() -> impl Strategy<Value = PlacementSettings> {
 struct Views {
     sockets: Vec<Option<SocketView>>,
     flows: Vec<FlowView>,
+    /// By CPU; one that is absent isn't known.
+    runnable: Vec<Option<u32>>,
+    /// By guest.
+    wishes: Vec<Option<AnyWishes>>,
 }
+
+/// How old they are, whether they are of as many vCPUs as there are, and each vCPU's CPU and wish.
+type AnyWishes = (Nanos, bool, Vec<(Option<usize>, bool)>);
 
 impl Views {
     fn show(self, facts: &Facts, snapshot: &mut Snapshot) {
@@ -161,6 +190,31 @@ impl Views {
         snapshot.flows = self.flows;
         let key = |flow: &FlowView| (flow.nic.clone(), flow.queue);
         snapshot.flows.sort_by_key(key);
+        let cpus = &facts.topology.cpus;
+        let runnable = cpus.iter().zip(self.runnable);
+        let runnable = runnable.filter_map(|(cpu, vcpus)| Some((cpu.id, vcpus?)));
+        snapshot.runnable = runnable
+            .map(|(cpu, vcpus)| RunnableView { cpu, vcpus })
+            .collect();
+        let guests = snapshot.guests.iter().zip(self.wishes);
+        let wishes = guests.filter_map(|(guest, wishes)| Some((guest, wishes?)));
+        snapshot.wishes = wishes
+            .map(|(guest, (age, whole, vcpus))| {
+                let told = if whole { guest.vcpus.len() } else { 1 };
+                let vcpus = vcpus.into_iter().take(told);
+                GuestWishes {
+                    guest: guest.id.clone(),
+                    vcpus: vcpus
+                        .map(|(cpu, pin)| HintsVcpu {
+                            // Seldom, one that isn't there.
+                            cpu: cpu.map(|at| cpus.get(at).map_or(CpuId(999), |cpu| cpu.id)),
+                            pin,
+                        })
+                        .collect(),
+                    age,
+                }
+            })
+            .collect();
     }
 }
 
@@ -180,7 +234,20 @@ fn views() -> impl Strategy<Value = Views> {
         });
         view.collect()
     });
-    (sockets, vec(flow(), 0..16)).prop_map(|(sockets, flows)| Views { sockets, flows })
+    let vcpu = (option::weighted(0.9, 0..20_usize), any::<bool>());
+    let wishes = (age(), proptest::bool::weighted(0.9), vec(vcpu, 8));
+    (
+        sockets,
+        vec(flow(), 0..16),
+        vec(option::weighted(0.95, 0..4_u32), 36),
+        vec(option::weighted(0.9, wishes), 6),
+    )
+        .prop_map(|(sockets, flows, runnable, wishes)| Views {
+            sockets,
+            flows,
+            runnable,
+            wishes,
+        })
 }
 
 /// How old a view is: mostly fresh.

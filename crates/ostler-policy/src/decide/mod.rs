@@ -6,7 +6,8 @@
 //!
 //! 1. **partition**: which cores for vCPUs, for queues, for best-effort guests, and a place for each interrupt and thread, in turn.
 //! 2. **placement**: better places for those on packets' ways, within the same groups. What it has placed is its own; the rest stays with partition.
-//! 3. **boost**: which guests take part. It moves nothing.
+//! 3. **hints**: what guests are shown of it, and which of their wishes are granted within it.
+//! 4. **boost**: which guests take part. It moves nothing.
 //!
 //! # The ledger
 //!
@@ -19,6 +20,7 @@
 //! A layer has a period of its own, at the end of which it decides again; until then its last decision stays, shared and not copied. What no
 //! longer fits what partition gives now is decided again at once.
 
+mod hints;
 mod placement;
 
 use std::borrow::Cow;
@@ -31,6 +33,7 @@ use crate::{Decision, Ledger, Random, Roster, Seen, boost, partition};
 #[derive(Debug, Default)]
 pub struct Decider {
     placement: placement::Layered,
+    hints: hints::Layered,
 }
 
 impl Decider {
@@ -47,7 +50,6 @@ impl Decider {
         now: Nanos,
         rng: &mut (impl Random + ?Sized),
     ) -> Decision {
-        let _ = rng;
         let roster = Roster::new(snapshot, intent);
         let seen = Seen {
             facts,
@@ -68,6 +70,9 @@ impl Decider {
             &state.placement,
             &mut reasons,
         );
+        let hints = self
+            .hints
+            .decide(&seen, &partition.guests, &state.hints, rng, &mut reasons);
         let boost = boost::decide(&seen, &groups, &partition.guests, &mut reasons);
         let generation = state.generation + 1;
         Decision {
@@ -80,6 +85,7 @@ impl Decider {
                 nics: partition.nics,
                 boost,
                 placement: placement.plan.clone(),
+                hints: hints.plan.clone(),
                 ..Plan::default()
             },
             reasons,
@@ -87,6 +93,7 @@ impl Decider {
                 generation,
                 partition: partition.memory,
                 placement,
+                hints,
                 ..State::default()
             },
         }

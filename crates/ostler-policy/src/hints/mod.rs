@@ -15,7 +15,8 @@
 //! **Pins.** The paper binds a vCPU to its cache group, and refuses when several are bound there. Here each grant is charged to one
 //! core's account, the least filled of those that the guest was granted in the group; a core whose account is full takes no more. A guest has
 //! no more than its share of a group, by number of guests that were granted cores of it, so that who asks first doesn't have all. A grant holds for
-//! as long as it is asked for and the cores are granted; it is taken back at once when they aren't.
+//! as long as it is asked for and the cores are granted; it is taken back at once when they aren't. A vCPU that has a core of its own
+//! already needs none: an affinity has one owner.
 //!
 //! Cost: O(vCPUs + guests * groups). Nothing is allocated while guests stay the same.
 
@@ -24,7 +25,8 @@ mod pins;
 
 use ostler_model::{
     CpuId, CpuSet, GuestHints, GuestId, HINT_VCPUS_MAX, HintsGuest, HintsPlan, HintsScene,
-    HintsSettings, HintsVcpu, LoadDegree, LoadThreshold, MAX_CPUS, Nanos, VcpuHint, VirtualGroup,
+    HintsSettings, HintsVcpu, LoadDegree, LoadThreshold, MAX_CPUS, Nanos, PinGrant, VcpuHint,
+    VirtualGroup,
 };
 
 /// What is remembered of a guest that takes part.
@@ -59,6 +61,46 @@ pub struct Publisher {
 }
 
 impl Publisher {
+    /// Takes up where another publisher left: what it had published, and when it granted guests pins.
+    pub fn resume(&mut self, plan: Option<&HintsPlan>, granted: &[PinGrant]) {
+        match plan {
+            Some(plan) => self.plan.clone_from(plan),
+            None => self.plan = HintsPlan::default(),
+        }
+        self.known.iter_mut().for_each(|known| known.granted = None);
+        for grant in granted {
+            let at = self.known(&grant.guest);
+            self.known[at].granted = Some(grant.at);
+        }
+    }
+
+    /// What was published last.
+    pub fn plan(&self) -> &HintsPlan {
+        &self.plan
+    }
+
+    /// When guests were last granted a pin, in order of guest.
+    pub fn granted(&self) -> impl Iterator<Item = (&GuestId, Nanos)> {
+        let known = self.known.iter();
+        known.filter_map(|known| Some((&known.guest, known.granted?)))
+    }
+
+    /// The place of a guest among those that are known.
+    fn known(&mut self, id: &GuestId) -> usize {
+        match self.known.binary_search_by(|known| known.guest.cmp(id)) {
+            Ok(at) => at,
+            Err(at) => {
+                let known = Known {
+                    guest: id.clone(),
+                    order: Vec::new(),
+                    granted: None,
+                };
+                self.known.insert(at, known);
+                at
+            }
+        }
+    }
+
     /// What each guest is to be shown from `now` on, and what becomes of what was asked.
     pub fn publish(
         &mut self,
@@ -101,18 +143,7 @@ impl Publisher {
 
     fn show(&mut self, guest: &HintsGuest<'_>, settings: &HintsSettings, domain: u16, now: Nanos) {
         let id = guest.guest;
-        let at = match self.known.binary_search_by(|known| known.guest.cmp(id)) {
-            Ok(at) => at,
-            Err(at) => {
-                let known = Known {
-                    guest: id.clone(),
-                    order: Vec::new(),
-                    granted: None,
-                };
-                self.known.insert(at, known);
-                at
-            }
-        };
+        let at = self.known(id);
         let order = &mut self.known[at].order;
         let at = self
             .plan

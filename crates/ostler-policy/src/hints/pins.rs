@@ -45,7 +45,7 @@ impl Arbiter {
                 continue;
             }
             for (sharers, cpus) in self.sharers.iter_mut().zip(&ground.cpus) {
-                *sharers += u32::from(!cpus.is_disjoint(&guest.granted));
+                *sharers += u32::from(!cpus.is_disjoint(guest.granted));
             }
             for (vcpu, _) in (0..).zip(guest.vcpus).filter(|(_, vcpu)| vcpu.pin) {
                 let kept = kept(pins, guest, vcpu).and_then(|(charged, since)| {
@@ -137,9 +137,12 @@ impl Arbiter {
         ground: &Ground,
         left: u32,
     ) -> Result<(CpuSet, CpuId), PinRefusal> {
+        if guest.placed {
+            return Err(PinRefusal::Placed);
+        }
         let cpu = vcpu.cpu.ok_or(PinRefusal::Unplaced)?;
         let (group, _) = ground.of(cpu).ok_or(PinRefusal::Unplaced)?;
-        let cpus = ground.cpus[group].intersection(&guest.granted);
+        let cpus = ground.cpus[group].intersection(guest.granted);
         let least = cpus.iter().min_by_key(|cpu| self.charged[cpu.0 as usize]);
         let charged = least.ok_or(PinRefusal::NotGranted)?;
         let places = u64::from(settings.pins_per_core_max) * u64::from(ground.cpus[group].len());
@@ -179,6 +182,6 @@ fn kept(pins: &[PinDecision], guest: &HintsGuest<'_>, vcpu: u32) -> Option<(CpuI
 /// What a guest was granted of a core's group, if the core is still there and granted.
 fn within(ground: &Ground, guest: &HintsGuest<'_>, charged: CpuId) -> Option<CpuSet> {
     let (group, _) = ground.of(charged)?;
-    let granted = guest.granted.contains(charged);
-    granted.then(|| ground.cpus[group].intersection(&guest.granted))
+    let granted = guest.granted.contains(charged) && !guest.placed;
+    granted.then(|| ground.cpus[group].intersection(guest.granted))
 }

@@ -21,9 +21,6 @@ use ostler_model::{
 use super::cores::{Cores, Usage};
 use crate::{Member, Seen};
 
-/// A snapshot this many periods old isn't acted on.
-pub const OLD_AFTER_PERIODS: u64 = 10;
-
 /// What each group used in the interval, in cores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Demand {
@@ -52,7 +49,7 @@ pub fn measurable(seen: &Seen<'_>, has_previous: bool) -> Result<(), Unmeasured>
 
 /// How old a view may be and still count.
 pub fn old_after(seen: &Seen<'_>) -> Nanos {
-    Nanos(seen.intent.period.0.saturating_mul(OLD_AFTER_PERIODS))
+    seen.intent.old_after()
 }
 
 /// Measures both groups. The snapshot's interval is not zero.

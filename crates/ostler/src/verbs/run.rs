@@ -14,7 +14,7 @@ use tracing::{error, info, warn};
 
 use super::{ConfigArg, Loaded, read_config};
 use crate::api::{self, CONTROL_QUEUE, Control, Controller};
-use crate::steward::control::{Parts, Steward, mix};
+use crate::steward::control::{Parts, Steward};
 use crate::steward::lines::Lines;
 use crate::steward::lock::{HostLock, InstanceLock};
 use crate::steward::priority;
@@ -123,12 +123,18 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         refused: None,
         needs_restart: Vec::new(),
     };
-    let seed = mix(
-        Wall::from(SystemTime::now()).0,
-        u64::from(std::process::id()),
-    );
+    // The secret of hints is made of it: no guest may guess it.
+    let mut seed = [0; 8];
+    rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())
+        .context("could not draw a random number from the kernel")?;
     waiter.set_period(config.intent.period)?;
-    let mut steward = Steward::new(parts, config.intent.clone(), seed, recorder, status)?;
+    let mut steward = Steward::new(
+        parts,
+        config.intent.clone(),
+        u64::from_le_bytes(seed),
+        recorder,
+        status,
+    )?;
     let shared = Arc::new(Shared::new(steward.view()));
     let (queue, control) = sync_channel(CONTROL_QUEUE);
     let server = api::Server::start(
