@@ -56,6 +56,7 @@ fn world(nodes: Vec<Node>) -> Host {
         pnic_queues: 4,
         instruction_ns: 2.5,
         caches: None,
+        cache_group_cores: None,
     }
 }
 
@@ -164,16 +165,8 @@ fn a_path_with_a_comma_stays_one_path() {
 
 #[test]
 fn a_guest_has_a_vector_for_every_queue() {
-    let mut lc = Guest {
-        name: "lc".into(),
-        class: Class::LatencyCritical,
-        vcpus: 4,
-        memory_mib: 256,
-        queues: 4,
-        workload: Workload::Memcached,
-        slo_p95_us: Some(1000),
-        in_turn: false,
-    };
+    let mut lc = Guest::new("lc", Class::LatencyCritical, 4, 256, Workload::Memcached);
+    lc.queues = 4;
     let paths = GuestPaths {
         kernel: "k".into(),
         initrd: "i".into(),
@@ -196,16 +189,8 @@ fn a_guest_has_a_vector_for_every_queue() {
 
 #[test]
 fn a_guest_has_a_disk_where_it_works_on_one_and_takes_turns_where_it_is_told() {
-    let mut disk = Guest {
-        name: "d".into(),
-        class: Class::BestEffort,
-        vcpus: 1,
-        memory_mib: 160,
-        queues: 1,
-        workload: Workload::DiskRead,
-        slo_p95_us: None,
-        in_turn: true,
-    };
+    let mut disk = Guest::new("d", Class::BestEffort, 1, 160, Workload::DiskRead);
+    disk.in_turn = true;
     let paths = |disk| GuestPaths {
         kernel: "k".into(),
         initrd: "i".into(),

@@ -28,7 +28,7 @@ pub fn topology(host: &Host, caches: &Caches) -> Topology {
                 last: cpu,
                 part: caches.part.clone(),
                 node,
-                group_cores: caches.group_cores.map(|n| n as usize),
+                group_cores: host.cache_group_cores.map(|n| n as usize),
                 group_of: None,
             }),
         }
@@ -105,6 +105,7 @@ mod tests {
             pnic_queues: 1,
             instruction_ns: 0.294,
             caches: None,
+            cache_group_cores: Some(1),
         }
     }
 
@@ -120,7 +121,6 @@ mod tests {
     fn caches() -> Caches {
         Caches {
             part: "epyc-7742".into(),
-            group_cores: Some(1),
         }
     }
 

@@ -22,6 +22,23 @@ impl World for Emulated {
     fn check_caches(&self, host: &Host, caches: &Caches) -> Result<(), String> {
         memory::check(host, caches).map_err(|error| error.to_string())
     }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            simulates: false,
+            // What a q35 without an interrupt remapper can tell apart.
+            cpus_max: 255,
+            // Those of an igb device.
+            pnic_queues_max: 8,
+            queues_max: 256,
+            // The kernel's limit for interface names is 15; ours are `tap-NAME`.
+            name_max: 11,
+            // A guest of QEMU's `microvm` needs about this much to boot.
+            guest_memory_min_mib: 160,
+            // The host's own kernel, user space and page cache.
+            host_memory_min_mib: 768,
+        }
+    }
 }
 
 /// Reads a file and checks it for the lab.

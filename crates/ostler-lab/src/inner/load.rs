@@ -129,12 +129,7 @@ mod tests {
     #[test]
     fn a_load_of_nothing_has_its_windows_and_no_requests() {
         let step = |seconds| Step { rate: 0.0, seconds };
-        let load = Load {
-            guest: "disk".to_owned(),
-            connections: 1,
-            args: Vec::new(),
-            steps: vec![step(0.02), step(0.01)],
-        };
+        let load = Load::new("disk", 1, vec![step(0.02), step(0.01)]);
         let mut lines = Vec::new();
         wait(&load, |line| lines.push(line)).expect("steps of nothing");
         let kinds: Vec<_> = lines

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::super::{Expectation, Fault, FaultKind, Guest, Host, Policy};
-use super::raw::RawScenario;
-use super::{Checker, ScenarioError, merge};
+use ostler_model::Nanos;
+use toml::Spanned;
+
+use super::raw::{RawFault, RawScenario};
+use super::{Checker, NAME_MAX, ScenarioError, merge};
+use crate::{Expectation, Fault, FaultKind, Fleet, Guest, Host, Policy, TimedFault, TimedKind};
 
 impl Checker<'_> {
     pub(super) fn policies(
@@ -15,7 +18,7 @@ impl Checker<'_> {
         let mut names = BTreeSet::new();
         let mut policies = Vec::new();
         for policy in &raw.policy {
-            self.name(&policy.name, 40)?;
+            self.name(&policy.name, NAME_MAX)?;
             if !names.insert(policy.name.get_ref()) {
                 return self.refuse(
                     &policy.name,
@@ -76,6 +79,14 @@ impl Checker<'_> {
                     );
                 }
             }
+            let bounds = [at_least, at_most].into_iter().flatten();
+            if let Some(bound) = bounds.copied().find(|bound| !bound.is_finite()) {
+                return self.refuse(
+                    expected,
+                    format!("a bound of {bound}"),
+                    "write a number, or leave the bound out",
+                );
+            }
             if at_least.is_none() && at_most.is_none() {
                 return self.refuse(
                     expected,
@@ -93,10 +104,22 @@ impl Checker<'_> {
         guests: &[Guest],
     ) -> Result<Vec<Fault>, ScenarioError> {
         let mut faults = Vec::new();
-        for fault in &raw.fault {
+        for fault in raw.fault.iter().filter(|fault| fault.at.is_none()) {
             let name = fault.kind.get_ref();
+            if TimedKind::NAMES.contains(&name.as_str()) && name != "guest-dies" {
+                return self.refuse(
+                    &fault.kind,
+                    format!("`{name}` without a time"),
+                    "add at = \"10s\", since the beginning of each cell's load",
+                );
+            }
+            self.none_of_timed(fault)?;
             let Some(&(_, kind)) = FaultKind::ALL.iter().find(|(known, _)| known == name) else {
-                let known: Vec<_> = FaultKind::ALL.iter().map(|(name, _)| *name).collect();
+                let known = FaultKind::ALL.iter().map(|(name, _)| *name);
+                let timed = TimedKind::NAMES
+                    .into_iter()
+                    .filter(|name| self.world.limits().simulates && *name != "guest-dies");
+                let known: Vec<_> = known.chain(timed).collect();
                 return self.refuse(
                     &fault.kind,
                     format!("there is no fault `{name}`"),
@@ -147,5 +170,155 @@ impl Checker<'_> {
             });
         }
         Ok(faults)
+    }
+    /// Refuses what only faults at a time have.
+    fn none_of_timed(&self, fault: &RawFault) -> Result<(), ScenarioError> {
+        let remedy = "remove it, or say when, like at = \"10s\"";
+        let texts = [("lasts", &fault.lasts), ("guest", &fault.guest)];
+        for (key, value) in texts {
+            if let Some(value) = value {
+                return self.refuse(value, format!("`{key}` of a fault without a time"), remedy);
+            }
+        }
+        if let Some(host) = &fault.host {
+            return self.refuse(host, "`host` of a fault without a time", remedy);
+        }
+        match &fault.share {
+            Some(share) => self.refuse(share, "`share` of a fault without a time", remedy),
+            None => Ok(()),
+        }
+    }
+
+    /// Faults that happen in every cell at a time.
+    pub(super) fn timed_faults(
+        &self,
+        raw: &RawScenario,
+        guests: &[Guest],
+        fleet: Option<&Fleet>,
+    ) -> Result<Vec<TimedFault>, ScenarioError> {
+        let mut faults = Vec::new();
+        for fault in &raw.fault {
+            let Some(at) = &fault.at else { continue };
+            self.only_simulated(at, "a fault at a time")?;
+            let at = self.nanos(at)?;
+            let kind = self.timed_kind(fault, guests, fleet)?;
+            let lasts = match &fault.lasts {
+                Some(raw) => {
+                    let for_good = [TimedKind::NAMES[1], TimedKind::NAMES[4]];
+                    let lasts = self.nanos(raw)?;
+                    if for_good.contains(&kind.name()) || lasts == Nanos::ZERO {
+                        return self.refuse(
+                            raw,
+                            format!("`{}` that lasts {}", kind.name(), raw.get_ref()),
+                            "leave `lasts` out: it holds until the cell's end",
+                        );
+                    }
+                    Some(lasts)
+                }
+                None => None,
+            };
+            faults.push(TimedFault { at, lasts, kind });
+        }
+        Ok(faults)
+    }
+
+    fn timed_kind(
+        &self,
+        fault: &RawFault,
+        guests: &[Guest],
+        fleet: Option<&Fleet>,
+    ) -> Result<TimedKind, ScenarioError> {
+        let name = fault.kind.get_ref();
+        if !TimedKind::NAMES.contains(&name.as_str()) {
+            return self.refuse(
+                &fault.kind,
+                format!("there is no fault `{name}` that happens at a time"),
+                format!(
+                    "leave `at` out, or write one of {}",
+                    TimedKind::NAMES.join(", ")
+                ),
+            );
+        }
+        let of_others = fault.programs.is_some() || fault.steward.is_some();
+        if of_others || *fault.times.get_ref() != 1 || *fault.rate.get_ref() != 0 {
+            return self.refuse(
+                &fault.kind,
+                format!("`{name}` at a time has neither times, rate, programs nor steward"),
+                "remove them: it happens once in each cell, under the cell's load and policy",
+            );
+        }
+        let losses = name == "lost-interrupts";
+        let (takes_guest, takes_host) = (name != "host-fails", name == "host-fails");
+        if let (Some(guest), false) = (&fault.guest, takes_guest) {
+            return self.refuse(guest, format!("`guest` of `{name}`"), "remove it");
+        }
+        if let (Some(host), false) = (&fault.host, takes_host) {
+            return self.refuse(host, format!("`host` of `{name}`"), "remove it");
+        }
+        if let (Some(share), false) = (&fault.share, losses) {
+            return self.refuse(share, format!("`share` of `{name}`"), "remove it");
+        }
+        let guest = match &fault.guest {
+            Some(guest) => Some(self.one_of(guest, guests)?),
+            None if takes_guest && !losses => {
+                return self.refuse(
+                    &fault.kind,
+                    format!("`{name}`, and to nobody"),
+                    "add guest = \"NAME\"",
+                );
+            }
+            None => None,
+        };
+        Ok(match (name.as_str(), guest) {
+            ("guest-dies", Some(guest)) => TimedKind::GuestDies { guest },
+            ("agent-lies", Some(guest)) => TimedKind::AgentLies { guest },
+            ("agent-silent", Some(guest)) => TimedKind::AgentSilent { guest },
+            ("host-fails", _) => TimedKind::HostFails {
+                host: self.host_of_fleet(fault, fleet)?,
+            },
+            (_, guest) => TimedKind::LostInterrupts {
+                guest,
+                share: match &fault.share {
+                    Some(share) => self.share(share, "share", true)?,
+                    None => 1.0,
+                },
+            },
+        })
+    }
+
+    /// A guest's name, or that of one of several alike.
+    fn one_of(&self, name: &Spanned<String>, guests: &[Guest]) -> Result<String, ScenarioError> {
+        let text = name.get_ref();
+        let mut names = guests.iter().flat_map(Guest::names);
+        if names.any(|known| known == *text) || guests.iter().any(|guest| guest.name == *text) {
+            return Ok(text.clone());
+        }
+        let known: Vec<_> = guests.iter().map(|guest| guest.name.as_str()).collect();
+        self.refuse(
+            name,
+            format!("no guest is named `{text}`"),
+            format!(
+                "there are: {}; of several alike, name all, or one by its number, like web-3",
+                known.join(", ")
+            ),
+        )
+    }
+
+    fn host_of_fleet(&self, fault: &RawFault, fleet: Option<&Fleet>) -> Result<u32, ScenarioError> {
+        let Some(fleet) = fleet else {
+            return self.refuse(
+                &fault.kind,
+                "a host that fails, and no fleet that could go on",
+                "add a [fleet], or have a guest die",
+            );
+        };
+        match &fault.host {
+            Some(host) => self.between(host, "host", 0, fleet.hosts - 1),
+            None => self.refuse(
+                &fault.kind,
+                "a host fails, but which?",
+                format!("add host = 0 to {}", fleet.hosts - 1),
+            ),
+        }
     }
 }

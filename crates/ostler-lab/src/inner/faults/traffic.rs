@@ -34,12 +34,7 @@ impl Traffic {
             if self.generators.iter().any(|(at, _)| *at == index) {
                 continue;
             }
-            let load = Load {
-                guest: guest.name.clone(),
-                connections: CONNECTIONS,
-                args: Vec::new(),
-                steps: Vec::new(),
-            };
+            let load = Load::new(&guest.name, CONNECTIONS, Vec::new());
             let steps = format!("{}x{SECONDS}", ground.fault.rate);
             let log = ground.out.join(format!("load-{}.log", guest.name));
             let log = File::options().create(true).append(true).open(log)?;

@@ -1,8 +1,9 @@
 use std::path::Path;
 
-use super::super::{Caches, FaultKind, Host, Scenario, World};
+use crate::testing::Emulator;
+use crate::{FaultKind, Scenario};
 
-const GOOD: &str = r#"name = "tiny"
+pub(super) const GOOD: &str = r#"name = "tiny"
 summary = "A test."
 [host]
 cores = 4
@@ -75,32 +76,12 @@ fn faults_are_checked() {
     }
 }
 
-/// A world that counts one figure and knows one part, of which no more than four CPUs share a cache.
-struct Small;
-
-impl World for Small {
-    fn figures(&self) -> Vec<String> {
-        vec!["core_seconds".to_owned()]
-    }
-
-    fn cycle_ns(&self, part: &str) -> Option<f64> {
-        (part == "z80").then_some(250.0)
-    }
-
-    fn check_caches(&self, _: &Host, caches: &Caches) -> Result<(), String> {
-        match caches.group_cores {
-            Some(5..) => Err("no z80 shares a cache with four others".to_owned()),
-            _ => Ok(()),
-        }
-    }
-}
-
-fn parse(text: &str) -> Result<Scenario, String> {
-    Scenario::parse(text, Path::new("s.toml"), &Small).map_err(|e| e.to_string())
+pub(super) fn parse(text: &str) -> Result<Scenario, String> {
+    Scenario::parse(text, Path::new("s.toml"), &Emulator).map_err(|e| e.to_string())
 }
 
 /// Changes one line of the good scenario and returns the refusal.
-fn refusal(from: &str, to: &str) -> String {
+pub(super) fn refusal(from: &str, to: &str) -> String {
     assert!(GOOD.contains(from), "the good scenario has no `{from}`");
     parse(&GOOD.replacen(from, to, 1)).expect_err("this must be refused")
 }
@@ -290,10 +271,10 @@ fn what_only_a_world_can_know_is_asked_of_it() {
     assert!((part.host.instruction_ns - 250.0).abs() < 1e-9);
     assert_eq!(part.expectations[0].at_most, Some(1.0));
 
-    let crowded = with("part = \"z80\"\ncache_group_cores = 5", good).expect_err("refused");
+    let crowded = with("part = \"z80\"\ncache_group_cores = 4", good).expect_err("refused");
     assert_eq!(
         crowded,
-        "s.toml:9: part = \"z80\": no z80 shares a cache with four others; or leave `part` out, and every access costs nothing"
+        "s.toml:9: part = \"z80\": no z80 shares a cache with three others; or leave `part` out, and every access costs nothing"
     );
     let counted = with("", &good.replace("core_seconds", "joy")).expect_err("refused");
     assert!(

@@ -1,0 +1,74 @@
+//! What is asked of guests.
+
+use serde::{Deserialize, Serialize};
+
+/// What is asked of a guest.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub struct Load {
+    /// The guest.
+    pub guest: String,
+    /// Connections to it.
+    pub connections: u32,
+    /// Further words for the load generator.
+    pub args: Vec<String>,
+    /// Rates, one after the other.
+    pub steps: Vec<Step>,
+    /// How requests come.
+    #[serde(default)]
+    pub arrivals: Arrivals,
+    /// Whether it goes on, again and again, in the cells of all other loads, and has none of its own.
+    #[serde(default)]
+    pub background: bool,
+}
+
+/// How requests come at a rate.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arrivals {
+    /// Independently of each other.
+    #[default]
+    Poisson,
+    /// One after the other, evenly.
+    Even,
+    /// In bursts like those of Facebook's ETC.
+    Etc,
+}
+
+/// A rate for some time.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// Requests per second; 0 for a guest that answers none and is measured by its work.
+    pub rate: f64,
+    /// For how long.
+    pub seconds: f64,
+}
+
+impl Load {
+    /// Poisson's, of these rates, and nothing special.
+    pub fn new(guest: &str, connections: u32, steps: Vec<Step>) -> Load {
+        Load {
+            guest: guest.to_owned(),
+            connections,
+            args: Vec::new(),
+            steps,
+            arrivals: Arrivals::default(),
+            background: false,
+        }
+    }
+
+    /// How long it takes.
+    pub fn seconds(&self) -> f64 {
+        self.steps.iter().map(|step| step.seconds).sum()
+    }
+
+    /// Its steps as the load generator wants them, like `500x5,1000x5`.
+    pub fn steps_text(&self) -> String {
+        let steps: Vec<_> = self
+            .steps
+            .iter()
+            .map(|step| format!("{}x{}", step.rate, step.seconds))
+            .collect();
+        steps.join(",")
+    }
+}

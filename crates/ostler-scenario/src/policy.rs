@@ -1,0 +1,77 @@
+//! What is tried in the world, and what must come of it.
+
+use ostler_model::{BoostSettings, CpuSet};
+use serde::{Deserialize, Serialize};
+
+use crate::host::Host;
+
+/// A policy to compare.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub struct Policy {
+    /// Its name.
+    pub name: String,
+    /// What it does, in a few words.
+    pub about: String,
+    /// The steward's configuration: the scenario's `[steward]` with this policy's own keys over it. `None`: no steward.
+    pub steward: Option<toml::Table>,
+    /// Queues of the pNIC at the start; all where not given.
+    pub pnic_queues: Option<u32>,
+}
+
+impl Policy {
+    /// Whether it is one of the steward's own policies, rather than something to compare with.
+    pub fn is_ours(&self) -> bool {
+        let partition = self.steward.as_ref().and_then(|s| s.get("partition"));
+        let name = partition.and_then(|p| p.get("policy")?.as_str());
+        matches!(name, Some("performance" | "energy" | "resource"))
+    }
+
+    /// What schedules vCPUs: `None` where it is the kernel's own scheduler, else the mode of ours, the length of its turns, and whether workers go
+    /// before vCPUs instead of waiting with them.
+    pub fn scheduler(&self) -> Option<String> {
+        let boost = self.steward.as_ref()?.get("boost")?;
+        let mode = boost.get("mode")?.as_str().filter(|mode| *mode != "off")?;
+        let slice = boost.get("slice").and_then(toml::Value::as_str);
+        let usual = || format!("{}ms", BoostSettings::default().slice.as_millis_f64());
+        let waiting = boost.get("workers").and_then(toml::Value::as_bool);
+        let apart = if waiting == Some(false) {
+            ", workers apart"
+        } else {
+            ""
+        };
+        Some(format!(
+            "{mode} {}{apart}",
+            slice.map_or_else(usual, str::to_owned)
+        ))
+    }
+
+    /// The cores that its guests are divided over: those that its steward manages, or without one all under test. `None` where the steward is told
+    /// something that names no cores.
+    pub fn managed(&self, host: &Host) -> Option<CpuSet> {
+        let told = self
+            .steward
+            .as_ref()
+            .and_then(|s| s.get("cores")?.get("managed"));
+        told.map_or(Some(host.under_test), |cores| cores.as_str()?.parse().ok())
+    }
+}
+
+/// Something that must hold of a policy's figures: an absolute bound, or one in terms of another policy's.
+///
+/// Only figures that the real machine's load can't touch belong here: counters, cores, what plans did.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Expectation {
+    /// The figure, by its name in the JSON lines.
+    pub figure: String,
+    /// Whose.
+    pub policy: String,
+    /// The policy whose figure is the unit of the bounds; without one they are absolute.
+    pub of: Option<String>,
+    /// The figure that is the unit, where it is another one; of the same policy unless `of` names one.
+    pub of_figure: Option<String>,
+    /// Lower bound, inclusive.
+    pub at_least: Option<f64>,
+    /// Upper bound, inclusive.
+    pub at_most: Option<f64>,
+}
