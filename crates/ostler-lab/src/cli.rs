@@ -105,11 +105,12 @@ pub struct RunArgs {
     seed: u64,
 }
 
-/// Which run is summed up.
+/// Which runs are summed up.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// Its folder, as `ostler lab run` names it.
-    run: PathBuf,
+    /// Their folders, as `ostler lab run` names them; several are told beside each other, in a report that is left in the first.
+    #[arg(required = true)]
+    runs: Vec<PathBuf>,
     #[command(flatten)]
     out: Out,
 }
@@ -153,13 +154,17 @@ pub fn run(command: LabCommand) -> anyhow::Result<ExitCode> {
         }
         LabCommand::Run(args) => return run_scenario(&lab, &args, progress),
         LabCommand::Report(args) => {
-            let result = run::report(&args.run).with_context(|| {
-                format!(
-                    "{} can't be summed up; name the folder of a run, such as {}/0001-smoke",
-                    args.run.display(),
-                    lab.runs().display()
-                )
-            })?;
+            let summed = args.runs.iter().map(|folder| {
+                run::report(folder).with_context(|| {
+                    format!(
+                        "{} can't be summed up; name the folder of a run, such as {}/0001-smoke",
+                        folder.display(),
+                        lab.runs().display()
+                    )
+                })
+            });
+            let result = run::together(summed.collect::<anyhow::Result<Vec<_>>>()?)?
+                .context("there is no run to sum up")?;
             return show(&result, &args.out);
         }
         LabCommand::Shell { command } => return shell(&lab, &command),

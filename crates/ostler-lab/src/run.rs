@@ -174,6 +174,26 @@ pub fn report(folder: &Path) -> Result<RunResult> {
     })
 }
 
+/// Several runs as one, whose report is left in the folder of the first: `None` of none.
+pub fn together(runs: Vec<RunResult>) -> Result<Option<RunResult>> {
+    let mut runs = runs.into_iter();
+    let Some(mut all) = runs.next() else {
+        return Ok(None);
+    };
+    let mut more = false;
+    for run in runs {
+        all.summaries.extend(run.summaries);
+        all.problems.extend(run.problems);
+        more = true;
+    }
+    if more {
+        all.report = all.folder.join("together.html");
+        let runs: Vec<_> = all.summaries.iter().map(|summary| &summary.run).collect();
+        std::fs::write(&all.report, report::render_all(&runs)).on("write", &all.report)?;
+    }
+    Ok(Some(all))
+}
+
 /// What a program does, in words.
 fn work_of(program: &Program) -> String {
     let (cells, faults) = (program.cells().len(), program.scenario.faults.len());

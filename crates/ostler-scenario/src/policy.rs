@@ -26,8 +26,8 @@ impl Policy {
         matches!(name, Some("performance" | "energy" | "resource"))
     }
 
-    /// What schedules vCPUs: `None` where it is the kernel's own scheduler, else the mode of ours, the length of its turns, and whether workers go
-    /// before vCPUs instead of waiting with them.
+    /// What schedules vCPUs: `None` where it is the kernel's own scheduler, else the mode of ours, the length of its turns, whether workers go
+    /// before vCPUs instead of waiting with them, and who does IO and what it may borrow, where that is told.
     pub fn scheduler(&self) -> Option<String> {
         let boost = self.steward.as_ref()?.get("boost")?;
         let mode = boost.get("mode")?.as_str().filter(|mode| *mode != "off")?;
@@ -39,8 +39,17 @@ impl Policy {
         } else {
             ""
         };
+        let told = |key: &str| {
+            let value = boost.get(key)?;
+            let text = value.as_str().map(str::to_owned);
+            Some(format!(", {key} {}", text.unwrap_or(value.to_string())))
+        };
+        let told: String = ["threshold", "limit"]
+            .into_iter()
+            .filter_map(told)
+            .collect();
         Some(format!(
-            "{mode} {}{apart}",
+            "{mode} {}{apart}{told}",
             slice.map_or_else(usual, str::to_owned)
         ))
     }

@@ -289,6 +289,7 @@ pub fn shares(sharers: &Sharers<'_>, loaded: &str, rounds: &[&Seen<'_>]) -> Vec<
         .map(|guest| GuestShare {
             guest: guest.name.clone(),
             loaded: guest.name == loaded,
+            vcpus: guest.vcpus,
             of_equal: by_guest
                 .get(guest.name.as_str())
                 .and_then(|rounds| Spread::of(rounds.iter().copied())),

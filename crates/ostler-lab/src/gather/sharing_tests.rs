@@ -256,12 +256,13 @@ fn a_scenario_says_who_schedules_how_many_vcpus_to_a_core() {
     });
     let told: Vec<_> = told.collect();
     assert_eq!(
-        told[..4],
+        told[..5],
         [
             "alone 1 ",
             "eevdf-2 2 ",
             "fair-2 2 fair 3ms",
-            "short-2 2 fair 500us"
+            "short-2 2 fair 500us",
+            "burst-2 2 io 3ms, threshold 1, limit 1h"
         ]
     );
     assert_eq!(told.last().map(String::as_str), Some("boost-4 4 io 3ms"));

@@ -8,6 +8,7 @@ mod curves;
 mod delays;
 mod guests;
 mod headline;
+mod loads;
 mod machine;
 mod shares;
 mod sharing;
@@ -43,7 +44,10 @@ pub fn render_all(runs: &[&RunSummary]) -> String {
         };
         [headline::header(run), main(run)].map(|part| part.prefix_ids(&prefix))
     });
-    let body = el("body").children(parts).child(footer());
+    let body = el("body")
+        .children(loads::section(runs))
+        .children(parts)
+        .child(footer());
     page(format!("{scenario} \u{b7} ostler lab"), body)
 }
 

@@ -33,6 +33,8 @@ pub struct GuestShare {
     pub guest: String,
     /// Whether it is the one that serves the load.
     pub loaded: bool,
+    /// How many vCPUs it has.
+    pub vcpus: u32,
     /// Its CPU time, in equal shares of the cores.
     pub of_equal: Option<Spread>,
 }
@@ -81,7 +83,7 @@ pub struct Account {
 }
 
 /// The policy that others are compared with: the first whose guests have a core for each vCPU.
-fn undivided(run: &RunSummary) -> Option<&PolicySummary> {
+pub fn undivided(run: &RunSummary) -> Option<&PolicySummary> {
     run.policies.iter().find(|policy| {
         let ratio = policy.sharing.as_ref().and_then(|sharing| sharing.ratio);
         ratio.is_some_and(|ratio| ratio <= 1.0)

@@ -92,7 +92,7 @@ prop_compose! {
         delays in prop::collection::vec(0..u64::from(u32::MAX), 0..26),
         guests in prop::collection::vec((wild_text(), any::<bool>(), wild_spread(), prop::collection::vec(wild_span(), 0..8)), 0..4),
     ) -> Sharing {
-        let shares = guests.iter().map(|(guest, loaded, of_equal, _)| GuestShare { guest: guest.clone(), loaded: *loaded, of_equal: *of_equal });
+        let shares = guests.iter().map(|(guest, loaded, of_equal, _)| GuestShare { guest: guest.clone(), loaded: *loaded, vcpus: 1, of_equal: *of_equal });
         Sharing {
             ratio, scheduler, delays, guests: shares.collect(),
             timeline: guests.into_iter().map(|(guest, loaded, _, spans)| GuestTimeline { guest, loaded, spans }).collect(),
@@ -135,8 +135,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn every_summary_renders_well_formed_and_without_nan(run in wild_run()) {
-        let page = render(&run);
+    fn every_summary_renders_well_formed_and_without_nan(run in wild_run(), other in wild_run(), two: bool) {
+        // A clock is told once for each run.
+        let other = RunSummary { clock: run.clock, ..other };
+        let page = if two { render_all(&[&run, &other]) } else { render(&run) };
         let elements = well_formed(&page).map_err(TestCaseError::fail)?;
         prop_assert!(elements > 40);
         prop_assert!(!page.contains("NaN"), "a NaN reached the page");
@@ -273,7 +275,7 @@ fn what_the_machine_counted_is_a_table_and_nothing_without() {
 }
 
 /// A policy without sharing, one under the kernel's scheduler, and one under ours, of which one round was recorded.
-fn sharing() -> RunSummary {
+pub fn sharing() -> RunSummary {
     let mut run = with_a_gap();
     let spread = |x: f64| Spread::of([Some(x)]);
     let policy = |name: &str, ratio: f64, p99: f64, delays: Vec<u64>| {
@@ -300,6 +302,7 @@ fn sharing() -> RunSummary {
         let share = |guest: &str, loaded: bool, of_equal: f64| GuestShare {
             guest: guest.to_owned(),
             loaded,
+            vcpus: 1,
             of_equal: spread(of_equal),
         };
         PolicySummary {
@@ -338,16 +341,74 @@ fn a_run_that_compares_no_schedulers_of_vcpus_shows_nothing_of_them() {
     }
 }
 
+/// A drawing of a page, by its id.
+fn drawing<'p>(page: &'p str, id: &str) -> &'p str {
+    let from = page
+        .find(&format!("<svg id=\"{id}\""))
+        .unwrap_or_else(|| panic!("{id}"));
+    let to = page[from..].find("</svg>").expect("an end") + from;
+    &page[from..to]
+}
+
+#[test]
+fn loads_of_all_runs_are_told_beside_each_other() {
+    let spread = |x: f64| Spread::of([Some(x)]);
+    let run = |vcpus: u32, neighbours: f64| {
+        let mut run = sharing();
+        run.workload = format!("memcached in guest lc ({vcpus} vCPUs, 1 queues)");
+        for policy in &mut run.policies {
+            policy.curve = vec![CurvePoint {
+                rate_per_s: 200.0,
+                p95_us: None,
+            }];
+            let sharing = policy.sharing.as_mut().expect("sharing");
+            sharing.guests[0].vcpus = vcpus;
+        }
+        run.policies[2].policy = "boost-4".to_owned();
+        run.policies[2].figures.neighbour_throughput = spread(neighbours);
+        let ours = run.policies[2].sharing.as_mut().expect("sharing");
+        ours.scheduler = "io 3ms".to_owned();
+        run
+    };
+    let (one, two) = (run(1, 0.99), run(2, 0.55));
+    let page = render_all(&[&one, &two]);
+    well_formed(&page).expect("well-formed");
+    let p99 = drawing(&page, "loads-p99");
+    for said in [
+        "memcached, 1 vCPU, 200/s \u{b7} 4:1\neevdf: 4.50\u{d7}",
+        "memcached, 2 vCPU, 200/s \u{b7} 4:1\nboost-4: 1.50\u{d7}",
+    ] {
+        assert!(p99.contains(said), "{said}");
+    }
+    assert_eq!(
+        p99.matches("class=\"mark\"").count(),
+        6,
+        "two loads under two schedulers, and these in the legend"
+    );
+    let neighbours = drawing(&page, "loads-neighbours");
+    for said in ["boost-4: 0.90\u{d7}", "boost-4: 0.50\u{d7}"] {
+        assert!(
+            neighbours.contains(said),
+            "{said}: of the kernel\u{2019}s 1.1"
+        );
+    }
+    assert_eq!(
+        drawing(&page, "loads-ops")
+            .matches("class=\"mark\"")
+            .count(),
+        2,
+        "what wasn\u{2019}t measured has no mark but the legend\u{2019}s"
+    );
+    assert!(
+        !render(&one).contains("id=\"loads"),
+        "one load is beside none"
+    );
+}
+
 #[test]
 fn how_guests_shared_cores_is_told_against_cores_of_their_own() {
     let page = render(&sharing());
-    let drawing = |id: &str| {
-        let from = page
-            .find(&format!("<svg id=\"{id}\""))
-            .unwrap_or_else(|| panic!("{id}"));
-        let to = page[from..].find("</svg>").expect("an end") + from;
-        &page[from..to]
-    };
+    let drawing = |id: &str| drawing(&page, id);
     let p99 = drawing("sharing-p99");
     for said in [
         "4.50\u{d7}",
