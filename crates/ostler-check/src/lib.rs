@@ -9,6 +9,7 @@
 //! - weights: who yields to whom on shared cores
 //! - NICs: queues, interrupts and steering
 //! - placement: threads on packets' ways have one place each
+//! - files: what they have of local memory
 //! - hints, also by themselves ([`check_hints`]): what guests are shown of the host, and which vCPUs are kept where
 //!
 //! # The ledger
@@ -22,6 +23,7 @@
 
 mod boost;
 mod cores;
+mod files;
 mod guests;
 mod hints;
 mod nics;
@@ -53,6 +55,7 @@ pub fn check(
     nics::check(&scene, plan, &mut found);
     boost::check(&scene, plan, &mut found);
     placement::check(&scene, plan, &mut found);
+    files::check(&scene, previous, plan, &mut found);
     hints::check(&scene, previous, plan, &mut found);
     found
 }

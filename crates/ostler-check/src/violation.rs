@@ -1,7 +1,7 @@
 //! What can be wrong with a plan.
 
 use crate::HintsViolation;
-use ostler_model::{Class, CpuId, CpuSet, CpuWeight, Group, GuestId, IrqId, Layer};
+use ostler_model::{Bytes, Class, CpuId, CpuSet, CpuWeight, Group, GuestId, IrqId, Layer};
 
 /// A rule that a plan breaks: what, and on what.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -417,6 +417,52 @@ pub enum Violation {
     PlacedNothing {
         /// What.
         what: Holder,
+    },
+    /// Files of a guest that isn't there, isn't managed, or has none.
+    #[error("files of guest {guest} have a size, and it is to have none")]
+    NobodysFiles {
+        /// Which.
+        guest: GuestId,
+    },
+    /// A guest's files have more than they wish for, or wish for more than they may have.
+    #[error("files of guest {guest} have {bytes} bytes, and are to have {most} at the most")]
+    FilesBeyond {
+        /// Whose.
+        guest: GuestId,
+        /// What they have.
+        bytes: Bytes,
+        /// The most.
+        most: Bytes,
+    },
+    /// A guest's files grow beyond their least before another's have theirs.
+    #[error(
+        "files of guest {before} grow beyond their least before those of guest {guest} have theirs"
+    )]
+    LeastLast {
+        /// Who is short of it.
+        guest: GuestId,
+        /// Who goes first.
+        before: GuestId,
+    },
+    /// A layer gives out more memory than it may.
+    #[error("{layer} gives out {bytes} bytes of a budget of {budget}")]
+    Budget {
+        /// Which.
+        layer: Layer,
+        /// How many bytes.
+        bytes: u128,
+        /// What it may.
+        budget: Bytes,
+    },
+    /// A layer gives out memory that somebody else has.
+    #[error("{layer} gives out {bytes} bytes more than before, and {free} are free")]
+    NotFree {
+        /// Which.
+        layer: Layer,
+        /// How many bytes.
+        bytes: u128,
+        /// How many nobody has.
+        free: u128,
     },
     /// Hints break one of their own rules.
     #[error("hints: {0}")]

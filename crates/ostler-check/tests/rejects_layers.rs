@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use ostler_check::{HintsViolation, Holder, Violation};
 use ostler_model::{
-    CpuId, GuestHints, GuestWishes, HintsIntent, HintsPlan, HintsVcpu, IrqId, Layer, LoadDegree,
-    LoadThreshold, Nanos, PartitionPolicy, PinDecision, PinVerdict, PlacementPlan,
-    PlacementSettings, QueueCore, RunnableView, ThreadCore, VcpuHint, VirtualGroup,
+    Bytes, CpuId, FilesPlan, FilesView, FilesWish, GuestFiles, GuestHints, GuestWishes,
+    HintsIntent, HintsPlan, HintsVcpu, IrqId, Layer, LoadDegree, LoadThreshold, MemoryNode, Nanos,
+    NodeId, NodeView, PartitionPolicy, PinDecision, PinVerdict, PlacementPlan, PlacementSettings,
+    QueueCore, RunnableView, SizingSettings, ThreadCore, VcpuHint, VirtualGroup,
 };
 use support::{Case, eth0, good, lc, lc0, rejects, set};
 
@@ -291,6 +292,152 @@ fn rejects_hints_beyond_what_was_given() {
         |case| {
             hint(case).guests[0].vcpus[3].load = LoadDegree::Low;
             case.snapshot.runnable.clear();
+        },
+    );
+}
+
+/// Has 3 GiB for each guest's files, of which 2 are the least, of a budget of 8; each had 2, and 4 were free.
+fn size(case: &mut Case) -> &mut FilesPlan {
+    case.intent.sizing = Some(SizingSettings {
+        budget: gib(8),
+        ..SizingSettings::default()
+    });
+    for rule in &mut case.intent.guests {
+        rule.terms.files = Some(FilesWish {
+            response: Nanos::from_secs(1),
+            least: gib(2),
+            most: gib(5),
+            service: Vec::new(),
+        });
+    }
+    case.facts.memory.nodes = [(0, false), (1, true)]
+        .map(|(node, far)| MemoryNode {
+            node: NodeId(node),
+            bytes: gib(64),
+            far,
+            latency: None,
+            bytes_per_s: None,
+        })
+        .to_vec();
+    let node = |node, free| NodeView {
+        node: NodeId(node),
+        free: gib(free),
+        age: Nanos::ZERO,
+    };
+    // Far memory is of no use for them.
+    case.snapshot.nodes = vec![node(0, 4), node(1, 60)];
+    let ids = ["be0", "lc0"];
+    let view = |guest: &str| FilesView {
+        guest: guest.into(),
+        bytes: gib(2),
+        response: None,
+        arrivals_per_s: 1.0,
+        age: Nanos::ZERO,
+    };
+    case.snapshot.files = ids.map(view).to_vec();
+    let given = |guest: &str| GuestFiles {
+        guest: guest.into(),
+        wish: gib(4),
+        bytes: gib(3),
+    };
+    let files = case.plan.files.insert(Arc::new(FilesPlan {
+        since: case.plan.at,
+        budget: gib(8),
+        guests: ids.map(given).to_vec(),
+    }));
+    Arc::make_mut(files)
+}
+
+const fn gib(count: u64) -> Bytes {
+    Bytes(count << 30)
+}
+
+#[test]
+fn accepts_files_within_the_budget() {
+    let mut case = good();
+    size(&mut case);
+    assert_eq!(case.check(), []);
+    // All that is free, and what was given before though it isn't free any more.
+    size(&mut case).guests[1].bytes = gib(4);
+    case.snapshot.nodes[0].free = gib(3);
+    assert_eq!(case.check(), []);
+    let before = case.plan.files.clone();
+    case.previous.as_mut().unwrap().files = before;
+    case.snapshot.nodes[0].free = gib(0);
+    assert_eq!(case.check(), []);
+}
+
+#[test]
+fn rejects_files_beyond_what_there_is() {
+    let layer = Layer::Sizing;
+    rejects(&Violation::Unasked { layer }, |case| {
+        size(case);
+        case.intent.sizing = None;
+    });
+    rejects(&Violation::Since { layer }, |case| {
+        size(case).since = Nanos(u64::MAX);
+    });
+    rejects(&Violation::Twice { layer }, |case| {
+        size(case).guests.reverse();
+    });
+    let nobody = |guest: &str| Violation::NobodysFiles {
+        guest: guest.into(),
+    };
+    rejects(&nobody("other0"), |case| {
+        size(case).guests[1].guest = "other0".into();
+    });
+    rejects(&nobody("lc0"), |case| {
+        size(case);
+        case.intent.guests[0].terms.files = None;
+    });
+    let beyond = |bytes, most| Violation::FilesBeyond {
+        guest: lc0(),
+        bytes: gib(bytes),
+        most: gib(most),
+    };
+    rejects(&beyond(5, 4), |case| size(case).guests[1].bytes = gib(5));
+    rejects(&beyond(3, 5), |case| size(case).guests[1].wish = gib(6));
+    let budget = |bytes: u64, budget| Violation::Budget {
+        layer,
+        bytes: u128::from(gib(bytes).0),
+        budget: gib(budget),
+    };
+    rejects(&budget(6, 5), |case| size(case).budget = gib(5));
+    rejects(&budget(6, 8), |case| size(case).budget = gib(9));
+    rejects(&budget(6, 5), |case| {
+        size(case);
+        case.intent.sizing.as_mut().unwrap().budget = gib(5);
+    });
+    rejects(
+        &Violation::NotFree {
+            layer,
+            bytes: u128::from(gib(2).0),
+            free: u128::from(gib(1).0),
+        },
+        |case| {
+            size(case);
+            case.snapshot.nodes[0].free = gib(1);
+        },
+    );
+    // The other's least comes first; and memory that was given before doesn't when more is given now.
+    rejects(
+        &Violation::LeastLast {
+            guest: "be0".into(),
+            before: lc0(),
+        },
+        |case| size(case).guests[0].bytes = gib(1),
+    );
+    rejects(
+        &Violation::NotFree {
+            layer,
+            bytes: u128::from(gib(2).0),
+            free: 0,
+        },
+        |case| {
+            let mut before = size(case).clone();
+            before.guests[1].bytes = gib(2);
+            case.previous.as_mut().unwrap().files = Some(Arc::new(before));
+            case.snapshot.nodes[0].free = gib(0);
         },
     );
 }

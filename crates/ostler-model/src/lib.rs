@@ -55,14 +55,14 @@ pub use placement::{
     StageSettings, ThreadCore,
 };
 pub use plan::{BoostPlan, CpuWeight, Group, Groups, GuestPlan, IrqPlan, NicPlan, Plan, RunState};
-pub use reason::{Alternative, ByThreads, Layer, Reason, Unmeasured};
+pub use reason::{Alternative, ByThreads, FilesCause, Layer, Reason, Unmeasured};
 pub use snapshot::{
     Accesses, AgentHealth, AgentState, AgentView, CpuPmu, CpuUsage, GuestPmu, GuestSource,
     GuestView, HostCounters, IrqView, LatencyView, NicView, Snapshot, TapView, ThreadUsage,
     VcpuView, VhostView,
 };
 pub use state::{
-    Average, FilesControl, FilesSample, HintsState, PartitionState, Peak, PinGrant, PlacementState,
-    Sample, SizingState, State, Thresholds, TierState,
+    Average, FilesControl, FilesFound, FilesSample, FilesSpan, HintsState, PartitionState, Peak,
+    PinGrant, PlacementState, Sample, SizingState, State, Thresholds, TierState,
 };
 pub use units::{Bytes, CpuId, IrqId, Nanos, NodeId, Pid, Tid};

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CpuWeight, Group, GuestId, Nanos, Thresholds};
+use crate::{Bytes, CpuWeight, Group, GuestId, Nanos, Thresholds};
 
 /// A layer of the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -72,6 +72,26 @@ pub enum ByThreads {
     NoCoresYet,
     /// The policy goes by threads.
     Policy,
+}
+
+/// Why a guest's files wish for a size, or have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FilesCause {
+    /// They are newly looked after.
+    New,
+    /// The queueing model: with so much, tasks take as long as wanted.
+    Model,
+    /// The model: the least that was measured does.
+    Ample,
+    /// The model: nothing does, and from there on more makes no difference.
+    OutOfReach,
+    /// What the loop has learned of its own changes.
+    Learned,
+    /// No response time was seen.
+    Blind,
+    /// Memory was shared out anew.
+    Share,
 }
 
 /// One step of a decision: its inputs, what was chosen, and what was not.
@@ -321,6 +341,19 @@ pub enum Reason {
         /// How many aren't.
         refused: u32,
     },
+    /// A guest's files have another size than before, or wish for one.
+    Files {
+        /// Whose.
+        guest: GuestId,
+        /// What they had.
+        from: Bytes,
+        /// What they have.
+        to: Bytes,
+        /// What its loop wishes for.
+        wish: Bytes,
+        /// Why.
+        cause: FilesCause,
+    },
     /// What the policy considered and turned down.
     TurnedDown {
         /// By which layer.
@@ -515,6 +548,30 @@ impl fmt::Display for Reason {
             } => write!(
                 f,
                 "{guests} guests are shown which of their vCPUs share a cache and wait; of their wishes to stay, {granted} are granted and {refused} aren't"
+            ),
+            Reason::Files {
+                guest,
+                from,
+                to,
+                wish,
+                cause,
+            } => write!(
+                f,
+                "files of guest {guest} go from {} to {} MiB, and wish for {}: {}",
+                from.0 >> 20,
+                to.0 >> 20,
+                wish.0 >> 20,
+                match cause {
+                    FilesCause::New => "they are newly looked after",
+                    FilesCause::Model => "by the queue's model tasks then take as long as wanted",
+                    FilesCause::Ample =>
+                        "by the queue's model tasks are faster than wanted even so",
+                    FilesCause::OutOfReach =>
+                        "by the queue's model nothing makes tasks as fast as wanted, and more makes no difference",
+                    FilesCause::Learned => "by what earlier changes did",
+                    FilesCause::Blind => "no response time was seen",
+                    FilesCause::Share => "memory was shared out anew",
+                }
             ),
             Reason::TurnedDown { alternative, .. } => {
                 write!(f, "not {}: {}", alternative.what, alternative.why)

@@ -48,10 +48,12 @@ pub struct TierState {
 /// The sizing layer's memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SizingState {
+    /// When memory was shared out last; `None` before that.
+    pub shared: Option<Nanos>,
     /// What it decided last.
     pub plan: Option<Arc<FilesPlan>>,
     /// Each guest's control loop, in order of [`GuestId`].
-    pub guests: Arc<[FilesControl]>,
+    pub guests: Arc<[Arc<FilesControl>]>,
 }
 
 /// The control loop of a guest's files (Hylics, section 5.1); the policy's module tells what the figures mean.
@@ -69,14 +71,44 @@ pub struct FilesControl {
     pub next: Nanos,
     /// What was seen last, and how much it had by then.
     pub last: Option<FilesSample>,
-    /// How long tasks take, by what was measured.
-    pub times: f64,
+    /// What response times and counts have told so far.
+    pub found: FilesFound,
     /// The error and the change of the last interval.
     pub pair: Option<(f64, f64)>,
     /// theta.
     pub theta: [f64; 2],
     /// F: its diagonal, and what is beside that.
     pub gain: [f64; 3],
+    /// The step of size that changes are counted in.
+    pub unit: Bytes,
+}
+
+/// What response times and counts of arrivals have told of a guest's tasks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FilesFound {
+    /// Tasks that ever arrived, and the time in which they did, s.
+    pub arrived: f64,
+    /// Likewise.
+    pub seconds: f64,
+    /// Since when the rate may have been what it is.
+    pub spans: Vec<FilesSpan>,
+    /// How long tasks take, in multiples of what was measured.
+    pub times: f64,
+    /// From how many tasks that is known.
+    pub tasks: f64,
+    /// The response time that is to be expected now, s.
+    pub response_s: f64,
+}
+
+/// A time since which the rate of arrivals may have been the same.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FilesSpan {
+    /// Tasks that arrived since.
+    pub tasks: f64,
+    /// How long it is, s.
+    pub seconds: f64,
+    /// How likely it is.
+    pub likelihood: f64,
 }
 
 /// What was seen of a guest's tasks at the end of a control interval.

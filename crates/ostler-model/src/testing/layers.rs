@@ -7,9 +7,10 @@ use proptest::sample::select;
 
 use super::{World, world};
 use crate::{
-    Bytes, CoreIntent, CpuId, Facts, FlowView, GuestTerms, GuestWishes, HintsIntent, HintsVcpu,
-    Hop, Intent, MemoryFacts, MemoryNode, Nanos, NodeId, PartitionPolicy, PlacementPolicy,
-    PlacementSettings, RunnableView, SharedCores, Snapshot, SocketView, StageSettings,
+    Bytes, CoreIntent, CpuId, Facts, FilesView, FilesWish, FlowView, GuestTerms, GuestWishes,
+    HintsIntent, HintsVcpu, Hop, Intent, MemoryFacts, MemoryNode, Nanos, NodeId, NodeView,
+    PartitionPolicy, PlacementPolicy, PlacementSettings, RunnableView, ServiceTime, SharedCores,
+    SizingParts, SizingSettings, Snapshot, SocketView, StageSettings,
 };
 
 /// Any world with so many snapshots and any layers on. Most hosts are such that layers have something to do: all cores and NICs are the steward's, and
@@ -79,6 +80,7 @@ fn memory_of(facts: &Facts, (nodes, distances): AnyMemory) -> MemoryFacts {
 struct Layers {
     placement: Option<PlacementSettings>,
     hints: Option<HintsIntent>,
+    sizing: Option<SizingSettings>,
     terms: Vec<GuestTerms>,
 }
 
@@ -86,6 +88,7 @@ impl Layers {
     fn opt_in(self, intent: &mut Intent) {
         intent.placement = self.placement;
         intent.hints = self.hints;
+        intent.sizing = self.sizing;
         for (rule, terms) in intent.guests.iter_mut().zip(self.terms) {
             rule.terms = terms;
         }
@@ -96,21 +99,75 @@ fn layers() -> impl Strategy<Value = Layers> {
     (
         option::weighted(0.8, placement_settings()),
         option::weighted(0.8, hints_intent()),
+        option::weighted(0.8, sizing_settings()),
         vec(terms(), 2),
     )
-        .prop_map(|(placement, hints, terms)| Layers {
+        .prop_map(|(placement, hints, sizing, terms)| Layers {
             placement,
             hints,
+            sizing,
             terms,
         })
 }
 
 fn terms() -> impl Strategy<Value = GuestTerms> {
-    (any::<bool>(), proptest::bool::weighted(0.7)).prop_map(|(priority, hints)| GuestTerms {
-        priority,
-        hints,
-        ..GuestTerms::default()
-    })
+    let service = vec(1..3000_u64, 1..4);
+    let files =
+        (1..3000_u64, 0..8_u64, 0..40_u64, service).prop_map(|(response, least, more, service)| {
+            FilesWish {
+                response: Nanos::from_millis(response),
+                least: Bytes(least << 28),
+                most: Bytes((least + more) << 28),
+                service: service
+                    .into_iter()
+                    .zip(1..)
+                    .map(|(time, size)| ServiceTime {
+                        bytes: Bytes(size << 29),
+                        time: Nanos::from_millis(time),
+                    })
+                    .collect(),
+            }
+        });
+    (
+        any::<bool>(),
+        proptest::bool::weighted(0.7),
+        option::weighted(0.7, files),
+    )
+        .prop_map(|(priority, hints, files)| GuestTerms {
+            priority,
+            hints,
+            files,
+            ..GuestTerms::default()
+        })
+}
+
+/// Any way to size files.
+pub fn sizing_settings() -> impl Strategy<Value = SizingSettings> {
+    let parts = select(vec![
+        SizingParts::Corrected,
+        SizingParts::Both,
+        SizingParts::Queue,
+        SizingParts::Adaptive,
+    ]);
+    (
+        1..64_u64,
+        parts,
+        0..500_u64,
+        1..10_u64,
+        (1..4_u64, 0..4_u64),
+        0.5..=1.0_f64,
+    )
+        .prop_map(
+            |(budget, parts, response, step, (interval, more), memory)| SizingSettings {
+                budget: Bytes(budget << 29),
+                parts,
+                response_step: Nanos::from_millis(response),
+                size_step: Bytes(step << 26),
+                interval_min: Nanos::from_millis(interval * 100),
+                interval_max: Nanos::from_millis((interval + more) * 100),
+                memory,
+            },
+        )
 }
 
 /// Any bounds of hints.
@@ -177,6 +234,10 @@ struct Views {
     runnable: Vec<Option<u32>>,
     /// By guest.
     wishes: Vec<Option<AnyWishes>>,
+    /// By node, in GiB, and how old.
+    free: Vec<Option<(u64, Nanos)>>,
+    /// By guest.
+    files: Vec<Option<FilesView>>,
 }
 
 /// How old they are, whether they are of as many vCPUs as there are, and each vCPU's CPU and wish.
@@ -195,6 +256,24 @@ impl Views {
         let runnable = runnable.filter_map(|(cpu, vcpus)| Some((cpu.id, vcpus?)));
         snapshot.runnable = runnable
             .map(|(cpu, vcpus)| RunnableView { cpu, vcpus })
+            .collect();
+        let nodes = facts.memory.nodes.iter().zip(self.free);
+        let free = nodes.filter_map(|(node, free)| Some((node, free?)));
+        snapshot.nodes = free
+            .map(|(node, (gib, age))| NodeView {
+                node: node.node,
+                free: Bytes(node.bytes.0.min(gib << 30)),
+                age,
+            })
+            .collect();
+        let files = snapshot.guests.iter().zip(self.files);
+        snapshot.files = files
+            .filter_map(|(guest, files)| {
+                Some(FilesView {
+                    guest: guest.id.clone(),
+                    ..files?
+                })
+            })
             .collect();
         let guests = snapshot.guests.iter().zip(self.wishes);
         let wishes = guests.filter_map(|(guest, wishes)| Some((guest, wishes?)));
@@ -241,13 +320,30 @@ fn views() -> impl Strategy<Value = Views> {
         vec(flow(), 0..16),
         vec(option::weighted(0.95, 0..4_u32), 36),
         vec(option::weighted(0.9, wishes), 6),
+        vec(option::weighted(0.95, (0..20_u64, age())), 5),
+        vec(option::weighted(0.9, files()), 6),
     )
-        .prop_map(|(sockets, flows, runnable, wishes)| Views {
+        .prop_map(|(sockets, flows, runnable, wishes, free, files)| Views {
             sockets,
             flows,
             runnable,
             wishes,
+            free,
+            files,
         })
+}
+
+fn files() -> impl Strategy<Value = FilesView> {
+    let response = option::weighted(0.9, (1..10_000_u64).prop_map(Nanos::from_millis));
+    (0..20_u64, response, 0.0..10.0_f64, age()).prop_map(
+        |(bytes, response, arrivals_per_s, age)| FilesView {
+            guest: "".into(),
+            bytes: Bytes(bytes << 28),
+            response,
+            arrivals_per_s,
+            age,
+        },
+    )
 }
 
 /// How old a view is: mostly fresh.

@@ -19,7 +19,7 @@ use crate::{
     ThreadUsage, Thresholds, Tid, Topology, VcpuView, VhostView,
 };
 
-pub use layers::{hints_intent, layered, placement_settings};
+pub use layers::{hints_intent, layered, placement_settings, sizing_settings};
 
 /// The interval of a generated snapshot that covers any time.
 pub const INTERVAL: Nanos = Nanos::from_millis(100);

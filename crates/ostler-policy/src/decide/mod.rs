@@ -21,6 +21,7 @@
 //! longer fits what partition gives now is decided again at once.
 
 mod hints;
+mod memory;
 mod placement;
 
 use std::borrow::Cow;
@@ -33,6 +34,7 @@ use crate::{Decision, Ledger, Random, Roster, Seen, boost, partition};
 #[derive(Debug, Default)]
 pub struct Decider {
     placement: placement::Layered,
+    memory: memory::Layered,
     hints: hints::Layered,
 }
 
@@ -70,6 +72,7 @@ impl Decider {
             &state.placement,
             &mut reasons,
         );
+        let sizing = self.memory.decide(&seen, &state.sizing, &mut reasons);
         let hints = self
             .hints
             .decide(&seen, &partition.guests, &state.hints, rng, &mut reasons);
@@ -85,6 +88,7 @@ impl Decider {
                 nics: partition.nics,
                 boost,
                 placement: placement.plan.clone(),
+                files: sizing.plan.clone(),
                 hints: hints.plan.clone(),
                 ..Plan::default()
             },
@@ -93,6 +97,7 @@ impl Decider {
                 generation,
                 partition: partition.memory,
                 placement,
+                sizing,
                 hints,
                 ..State::default()
             },

@@ -13,8 +13,10 @@
 //! the smaller the more has been seen (Robbins and Monro), and never smaller than for the last [`TASKS_MAX`] tasks. R goes by E as R (1 + lambda R) / E, so a step in the logarithm is linear in the response time,
 //! and chance cancels out. To tell E from each response time, as R / (1 + lambda R), and to average that, would not do: it bends, and what comes out is too low.
 
+use ostler_model::{FilesFound, FilesSpan};
+
 use super::Seen;
-use super::rate::Rate;
+use super::rate::{Rate, Span};
 
 /// What has been found.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,6 +55,42 @@ const TIMES: (f64, f64) = (0.1, 10.0);
 const PARTS: u32 = 32;
 
 impl Found {
+    /// As it was remembered.
+    pub(super) fn resume(from: &FilesFound) -> Found {
+        let span = |span: &FilesSpan| Span {
+            tasks: span.tasks,
+            seconds: span.seconds,
+            likelihood: span.likelihood,
+        };
+        Found {
+            rate: Rate {
+                tasks: from.arrived,
+                seconds: from.seconds,
+                spans: from.spans.iter().map(span).collect(),
+            },
+            times: from.times,
+            tasks: from.tasks,
+            response: from.response_s,
+        }
+    }
+
+    /// To be remembered.
+    pub(super) fn remember(&self) -> FilesFound {
+        let span = |span: &Span| FilesSpan {
+            tasks: span.tasks,
+            seconds: span.seconds,
+            likelihood: span.likelihood,
+        };
+        FilesFound {
+            arrived: self.rate.tasks,
+            seconds: self.rate.seconds,
+            spans: self.rate.spans.iter().map(span).collect(),
+            times: self.times,
+            tasks: self.tasks,
+            response_s: self.response,
+        }
+    }
+
     /// After `seconds` in which tasks would have taken `measured` without load: tasks a second.
     pub fn see(&mut self, seen: Seen, seconds: f64, measured: f64, wanted: f64) -> f64 {
         let tasks = seen.arrivals * seconds;

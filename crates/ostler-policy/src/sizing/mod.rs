@@ -37,7 +37,7 @@ pub mod rls;
 pub mod share;
 
 use found::Found;
-use ostler_model::Nanos;
+use ostler_model::{Bytes, FilesControl, FilesSample, GuestId, Nanos};
 use queue::{Service, Solution};
 use rls::Rls;
 
@@ -160,6 +160,49 @@ impl Control {
             pair: None,
             rls: Rls::new(FIRST_THETA, FIRST_GAIN, settings.memory),
             unit: settings.size_step.max(1),
+        }
+    }
+
+    /// One that goes on where it was left; from the beginning, if changes were counted in other steps then.
+    pub fn resume(from: &FilesControl, settings: &Settings) -> Option<Control> {
+        let unit = settings.size_step.max(1);
+        (from.unit.0 == unit).then(|| Control {
+            wish: from.wish.0,
+            interval: from.interval,
+            granted: from.granted.0,
+            next: from.next,
+            last: from.last.map(|last| {
+                let seen = Seen {
+                    response: last.response_s,
+                    arrivals: last.arrivals_per_s,
+                };
+                (seen, last.bytes.0)
+            }),
+            found: Found::resume(&from.found),
+            pair: from.pair,
+            rls: Rls::resume(from.theta, from.gain, FIRST_GAIN, settings.memory),
+            unit,
+        })
+    }
+
+    /// What it goes on from.
+    pub fn remember(&self, guest: GuestId) -> FilesControl {
+        FilesControl {
+            guest,
+            wish: Bytes(self.wish),
+            granted: Bytes(self.granted),
+            interval: self.interval,
+            next: self.next,
+            last: self.last.map(|(seen, bytes)| FilesSample {
+                response_s: seen.response,
+                arrivals_per_s: seen.arrivals,
+                bytes: Bytes(bytes),
+            }),
+            found: self.found.remember(),
+            pair: self.pair,
+            theta: self.rls.theta,
+            gain: self.rls.gain,
+            unit: Bytes(self.unit),
         }
     }
 

@@ -18,7 +18,7 @@ pub struct Rls {
     /// theta.
     pub theta: [f64; 2],
     /// F, symmetric: its diagonal, and what is beside that.
-    gain: [f64; 3],
+    pub(super) gain: [f64; 3],
     first: f64,
     memory: f64,
 }
@@ -36,6 +36,15 @@ impl Rls {
             } else {
                 1.0
             },
+        }
+    }
+
+    /// One that goes on with what was learned.
+    pub(super) fn resume(theta: [f64; 2], gain: [f64; 3], first: f64, memory: f64) -> Rls {
+        Rls {
+            theta,
+            gain,
+            ..Rls::new(theta, first, memory)
         }
     }
 

@@ -1,0 +1,362 @@
+//! Sizing, wired into a decision: each guest's control loop, and what its files are granted of what there is.
+//!
+//! A loop goes on where the state left it when its own interval is over, with what was seen of its guest's tasks. What it wishes for is between the least
+//! and the most of its guest's rule; all wishes together are cut to the operator's budget, leasts first, latency-critical guests before others.
+
+use std::sync::Arc;
+
+use ostler_model::{
+    Alternative, Bytes, Class, FilesCause, FilesControl, FilesPlan, FilesView, FilesWish,
+    GuestFiles, Layer, Nanos, Reason, SizingParts, SizingSettings, SizingState,
+};
+
+use super::super::not_seen;
+use crate::sizing::queue::{Service, Solution};
+use crate::sizing::share::{Wish, share};
+use crate::sizing::{Control, Parts, Seen as SeenTasks, Settings, Step};
+use crate::{Member, Seen};
+
+/// How often memory is shared out again while somebody wants more than he has.
+const AGAIN: Nanos = Nanos::from_secs(1);
+
+/// A guest that has files.
+#[derive(Debug)]
+pub(super) struct Taker {
+    /// By place in the roster.
+    pub(super) guest: usize,
+    /// Its loop, as it is now.
+    pub(super) control: Arc<FilesControl>,
+    /// What they have, as far as is known.
+    pub(super) held: u64,
+    /// What they are to have: the least, and what is wished for within the budget.
+    pub(super) wish: Wish,
+    /// Why it wishes for that, if that was decided now.
+    cause: Option<FilesCause>,
+}
+
+/// The layer's buffers. What is in them between decisions is of no consequence.
+#[derive(Debug, Default)]
+pub(super) struct Layered {
+    pub(super) takers: Vec<Taker>,
+    order: Vec<usize>,
+    wishes: Vec<Wish>,
+    shared: Vec<u64>,
+    /// What each is granted, in order of `takers`.
+    pub(super) grants: Vec<u64>,
+    /// Whether any loop went on, or others take part than before.
+    changed: bool,
+}
+
+impl Layered {
+    /// Has loops go on, and adds up what they wish for.
+    pub(super) fn wish(
+        &mut self,
+        seen: &Seen<'_>,
+        settings: &SizingSettings,
+        state: &SizingState,
+        reasons: &mut Vec<Reason>,
+    ) {
+        self.takers.clear();
+        self.changed = false;
+        let (mut view_at, mut control_at) = (0, 0);
+        let views = &seen.snapshot.files;
+        let old = seen.intent.old_after().max(settings.interval_min);
+        let mut unseen = 0;
+        for (guest, member) in seen.roster.members().iter().enumerate() {
+            let Some(wish) = wish_of(member) else {
+                continue;
+            };
+            let id = &member.view.id;
+            while views.get(view_at).is_some_and(|view| view.guest < *id) {
+                view_at += 1;
+            }
+            while state
+                .guests
+                .get(control_at)
+                .is_some_and(|control| control.guest < *id)
+            {
+                control_at += 1;
+            }
+            let view = views.get(view_at);
+            let view = view.filter(|view| view.guest == *id && view.age <= old);
+            let control = state.guests.get(control_at);
+            let control = control.filter(|control| control.guest == *id);
+            unseen += u32::from(view.is_none());
+            let by = settings_of(settings, wish);
+            self.take(seen, guest, (wish, &by), control, view, reasons);
+        }
+        if unseen > 0 {
+            let what = format!("word of the file services of {unseen} guests");
+            reasons.push(not_seen(Layer::Sizing, what));
+        }
+        self.changed |= self.takers.len() != state.guests.len();
+        self.cut(seen, settings.budget);
+    }
+
+    fn take(
+        &mut self,
+        seen: &Seen<'_>,
+        guest: usize,
+        (wish, by): (&FilesWish, &Settings),
+        control: Option<&Arc<FilesControl>>,
+        view: Option<&FilesView>,
+        reasons: &mut Vec<Reason>,
+    ) {
+        let now = seen.snapshot.at;
+        let id = &seen.roster.members()[guest].view.id;
+        let known = control.filter(|control| now < control.next && control.unit.0 == by.size_step);
+        let mut cause = None;
+        let control = match (known, view) {
+            (Some(control), _) => Arc::clone(control),
+            (None, view) => {
+                let resumed = control.and_then(|control| Control::resume(control, by));
+                let mut going = match (resumed, view) {
+                    (Some(control), _) => control,
+                    (None, Some(view)) => {
+                        cause = Some(FilesCause::New);
+                        Control::new(now, view.bytes.0, by)
+                    }
+                    // Nobody knows of any files.
+                    (None, None) => return,
+                };
+                self.changed = true;
+                if cause.is_none() {
+                    let service = wish.service.iter();
+                    let service: Vec<(u64, f64)> = service
+                        .map(|time| (time.bytes.0, time.time.as_secs_f64()))
+                        .collect();
+                    match Service::new(&service) {
+                        Ok(service) => {
+                            let tasks = view.map_or(NO_TASKS, tasks);
+                            cause = cause_of(going.step(now, tasks, &service, by));
+                        }
+                        Err(error) => reasons.push(Reason::TurnedDown {
+                            layer: Layer::Sizing,
+                            alternative: Alternative {
+                                what: format!("a size for files of guest {id} by their tasks")
+                                    .into(),
+                                why: error.to_string().into(),
+                            },
+                        }),
+                    }
+                }
+                Arc::new(going.remember(id.clone()))
+            }
+        };
+        let held = view.map_or(control.granted.0, |view| view.bytes.0);
+        self.takers.push(Taker {
+            guest,
+            held,
+            wish: Wish {
+                least: by.size_min,
+                bytes: control.wish.0.clamp(by.size_min, by.size_max),
+            },
+            control,
+            cause,
+        });
+    }
+
+    /// Cuts wishes, and leasts if need be, to the budget.
+    fn cut(&mut self, seen: &Seen<'_>, budget: Bytes) {
+        self.order.clear();
+        self.order.extend(0..self.takers.len());
+        let rest = |at: &usize| {
+            let guest = self.takers[*at].guest;
+            seen.roster.members()[guest].class != Class::LatencyCritical
+        };
+        // Stable: in order of id within a class.
+        self.order.sort_by_key(rest);
+        self.share(budget.0);
+        for (taker, grant) in self.takers.iter_mut().zip(&self.grants) {
+            taker.wish.bytes = *grant;
+            taker.wish.least = taker.wish.least.min(*grant);
+        }
+    }
+
+    /// Shares so many bytes out by the wishes; into `grants`.
+    fn share(&mut self, bytes: u64) {
+        self.wishes.clear();
+        let takers = &self.takers;
+        let wishes = self.order.iter().map(|&at| takers[at].wish);
+        self.wishes.extend(wishes);
+        share(bytes, &self.wishes, &mut self.shared);
+        self.grants.clear();
+        self.grants.resize(self.takers.len(), 0);
+        for (&at, &grant) in self.order.iter().zip(&self.shared) {
+            self.grants[at] = grant;
+        }
+    }
+
+    /// Whether memory is to be shared out again, where no other layer has its say in it.
+    pub(super) fn is_due(&self, state: &SizingState, now: Nanos) -> bool {
+        let granted = |taker: &Taker| taker.control.granted.0;
+        let mut takers = self.takers.iter();
+        // Other rules, or a smaller budget.
+        let beyond = takers.any(|taker| granted(taker) > taker.wish.bytes);
+        let mut takers = self.takers.iter();
+        let unmet = takers.any(|taker| granted(taker) < taker.wish.bytes);
+        let waited = state
+            .shared
+            .is_none_or(|shared| now.saturating_sub(shared) >= AGAIN);
+        self.changed || beyond || (unmet && waited)
+    }
+
+    /// Grants what there is: no more is given out than is free, as who has less gives it back only when that is done. With nothing known of free memory, the budget
+    /// alone bounds it.
+    pub(super) fn grant(&mut self, settings: &SizingSettings, free: Option<u64>) {
+        self.share(settings.budget.0);
+        let mut left = free.unwrap_or(u64::MAX);
+        let takers = &self.takers;
+        // Leasts before anybody has more.
+        for least in [true, false] {
+            for (&at, granted) in self.order.iter().zip(&mut self.shared) {
+                let (taker, grant) = (&takers[at], &mut self.grants[at]);
+                if least {
+                    *granted = taker.held.min(*grant);
+                }
+                let to = if least {
+                    taker.wish.least.min(*grant)
+                } else {
+                    *grant
+                };
+                let more = to.saturating_sub(*granted).min(left);
+                left -= more;
+                *granted += more;
+            }
+        }
+        for (&at, &granted) in self.order.iter().zip(&self.shared) {
+            self.grants[at] = granted;
+        }
+    }
+
+    /// Has everybody keep what he has, but for what is beyond his wish.
+    pub(super) fn keep(&mut self) {
+        self.grants.clear();
+        let grants = self.takers.iter();
+        self.grants
+            .extend(grants.map(|taker| taker.control.granted.0));
+    }
+
+    /// Enters the grants: loops learn from what they were granted.
+    pub(super) fn finish(
+        &mut self,
+        seen: &Seen<'_>,
+        settings: &SizingSettings,
+        state: &SizingState,
+        shared: Option<Nanos>,
+        reasons: &mut Vec<Reason>,
+    ) -> SizingState {
+        let mut changed = self.changed;
+        for (taker, &grant) in self.takers.iter_mut().zip(&self.grants) {
+            let member = &seen.roster.members()[taker.guest];
+            let before = taker.control.granted;
+            if before.0 != grant
+                && let Some(wish) = wish_of(member)
+                && let Some(mut control) =
+                    Control::resume(&taker.control, &settings_of(settings, wish))
+            {
+                control.grant(grant);
+                taker.control = Arc::new(control.remember(member.view.id.clone()));
+                changed = true;
+            }
+            if let Some(cause) = taker
+                .cause
+                .or((before.0 != grant).then_some(FilesCause::Share))
+                && (before.0 != grant || taker.wish.bytes != grant)
+            {
+                reasons.push(Reason::Files {
+                    guest: member.view.id.clone(),
+                    from: before,
+                    to: Bytes(grant),
+                    wish: taker.control.wish,
+                    cause,
+                });
+            }
+        }
+        let same = |plan: &&Arc<FilesPlan>| {
+            plan.budget == settings.budget
+                && plan.guests.len() == self.takers.len()
+                && plan.guests.iter().zip(&self.takers).zip(&self.grants).all(
+                    |((files, taker), &grant)| {
+                        files.guest == taker.control.guest
+                            && files.wish.0 == taker.wish.bytes
+                            && files.bytes.0 == grant
+                    },
+                )
+        };
+        let plan = state.plan.as_ref().filter(same).map_or_else(
+            || {
+                let takers = self.takers.iter().zip(&self.grants);
+                Arc::new(FilesPlan {
+                    since: seen.snapshot.at,
+                    budget: settings.budget,
+                    guests: takers
+                        .map(|(taker, &grant)| GuestFiles {
+                            guest: taker.control.guest.clone(),
+                            wish: Bytes(taker.wish.bytes),
+                            bytes: Bytes(grant),
+                        })
+                        .collect(),
+                })
+            },
+            Arc::clone,
+        );
+        SizingState {
+            shared: shared.or(state.shared),
+            plan: Some(plan),
+            guests: if changed {
+                let takers = self.takers.iter();
+                takers.map(|taker| Arc::clone(&taker.control)).collect()
+            } else {
+                Arc::clone(&state.guests)
+            },
+        }
+    }
+}
+
+/// No response time: no figure.
+const NO_TASKS: SeenTasks = SeenTasks {
+    response: f64::NAN,
+    arrivals: f64::NAN,
+};
+
+fn tasks(view: &FilesView) -> SeenTasks {
+    SeenTasks {
+        response: view.response.map_or(f64::NAN, Nanos::as_secs_f64),
+        arrivals: view.arrivals_per_s,
+    }
+}
+
+fn wish_of<'a>(member: &Member<'a>) -> Option<&'a FilesWish> {
+    member.rule?.terms.files.as_ref()
+}
+
+fn settings_of(settings: &SizingSettings, wish: &FilesWish) -> Settings {
+    Settings {
+        wanted: wish.response.as_secs_f64(),
+        response_step: settings.response_step.as_secs_f64(),
+        size_step: settings.size_step.0.max(1),
+        size_min: wish.least.0,
+        size_max: wish.most.0.max(wish.least.0),
+        interval_min: settings.interval_min,
+        interval_max: settings.interval_max,
+        parts: match settings.parts {
+            SizingParts::Corrected => Parts::Corrected,
+            SizingParts::Both => Parts::Both,
+            SizingParts::Queue => Parts::Queue,
+            SizingParts::Adaptive => Parts::Adaptive,
+        },
+        memory: settings.memory,
+    }
+}
+
+fn cause_of(step: Step) -> Option<FilesCause> {
+    match step {
+        Step::Solved(Solution::Size(_)) => Some(FilesCause::Model),
+        Step::Solved(Solution::Ample(_)) => Some(FilesCause::Ample),
+        Step::Solved(Solution::OutOfReach(_)) => Some(FilesCause::OutOfReach),
+        Step::Adapted { made: true, .. } => Some(FilesCause::Learned),
+        Step::Blind => Some(FilesCause::Blind),
+        Step::Adapted { made: false, .. } | Step::Waits | Step::Rests => None,
+    }
+}
