@@ -20,7 +20,7 @@ const RSS_NIC: &str = "OSTLER_TEST_RSS_NIC";
 const SCHEDULER: &str = "OSTLER_TEST_SCHEDULER";
 
 /// One test program's share of the time.
-const PROGRAM_WITHIN: Duration = Duration::from_mins(4);
+const PROGRAM_WITHIN: Duration = Duration::from_mins(3);
 
 /// Runs every test program that came with the run.
 pub fn run(ground: &mut Ground<'_>, verdict: &mut Verdict) -> anyhow::Result<()> {
