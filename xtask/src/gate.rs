@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use ostler_lab::binaries::Binaries;
-use ostler_lab::events::Event;
 use ostler_lab::hogs::Hogs;
 use ostler_lab::image::{Image, LabDir};
 use ostler_lab::machine::{Time, files};
@@ -15,6 +14,7 @@ use ostler_lab::program::Program;
 use ostler_lab::progress::Progress;
 use ostler_lab::run as lab;
 use ostler_lab::scenario;
+use ostler_outcome::events::Event;
 
 use crate::{artifacts, run};
 

@@ -34,6 +34,15 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("ostler-report", &[]),
     ("ostler-scenario", &["ostler-model"]),
     (
+        "ostler-outcome",
+        &[
+            "ostler-load",
+            "ostler-model",
+            "ostler-report",
+            "ostler-scenario",
+        ],
+    ),
+    (
         "ostler-sim",
         &[
             "ostler-model",
@@ -43,7 +52,8 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
             "ostler-boost",
             "ostler-hints",
             "ostler-record",
-            "ostler-report",
+            "ostler-load",
+            "ostler-outcome",
             "ostler-scenario",
         ],
     ),
@@ -53,7 +63,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
             "ostler-model",
             "ostler-abi",
             "ostler-load",
-            "ostler-report",
+            "ostler-outcome",
             "ostler-scenario",
             "machine-memory",
         ],
@@ -69,6 +79,8 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
             "ostler-record",
             "ostler-guest",
             "ostler-lab",
+            "ostler-outcome",
+            "ostler-scenario",
             "ostler-sim",
             "machine-launch",
         ],
@@ -77,7 +89,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("machine-memory", &[]),
     ("machine-programs", &[]),
     ("machine-time", &["machine-memory", "ostler-abi"]),
-    ("xtask", &["ostler-lab", "ostler-report"]),
+    ("xtask", &["ostler-lab", "ostler-outcome", "ostler-report"]),
     ("bench-harness", &[]),
 ];
 

@@ -9,15 +9,15 @@ use clap::{Args, Subcommand};
 
 use crate::binaries::Binaries;
 use crate::error::LabError;
-use crate::gather;
 use crate::image::{Image, LabDir, Series};
 use crate::machine::Time;
 use crate::program::Program;
 use crate::progress::Progress;
-use crate::report::Clock;
 use crate::run::RunResult;
 use crate::scenario::{self, FaultKind};
 use crate::{packages, run, setup, up};
+use ostler_outcome::gather;
+use ostler_outcome::report::Clock;
 
 /// Builds an emulated KVM host and tries policies in it.
 #[derive(Debug, Subcommand)]

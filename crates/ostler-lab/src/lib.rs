@@ -2,19 +2,16 @@
 //!
 //! It builds an image of a Debian host ([`image`]), boots it in the QEMU that the image itself contains ([`machine`],
 //! [`vm`]), and has it run a scenario ([`scenario`]) as a program of cells, policy by load by round ([`program`]). What
-//! happens inside is told as events ([`events`]), from which a report is made ([`gather`], [`report`]). The side inside the
-//! emulated host is [`inner`], the program `ostler-lab-inner`.
+//! happens inside is told as events, from which `ostler-outcome` makes a report. The side inside the emulated host is [`inner`], the program
+//! `ostler-lab-inner`.
 //!
-//! Depends on `ostler-model` for core sets and classes, on `ostler-scenario` for the format of scenarios, and on `ostler-load` for the shape of its
-//! result lines. It runs `ostler` as a process and knows nothing of how it decides.
+//! Depends on `ostler-model` for core sets and classes, on `ostler-scenario` for the format of scenarios, and on `ostler-outcome` for what a run comes to. It runs `ostler` as a process and knows nothing of how it decides.
 
 pub mod apt;
 pub mod binaries;
 pub mod child;
 pub mod cli;
 pub mod error;
-pub mod events;
-pub mod gather;
 pub mod hogs;
 pub mod image;
 pub mod inner;
@@ -23,7 +20,6 @@ mod memory;
 pub mod packages;
 pub mod program;
 pub mod progress;
-pub mod report;
 pub mod run;
 pub mod scenario;
 pub mod setup;

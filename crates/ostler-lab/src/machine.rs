@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::image::{Image, command_of};
-use crate::report::Clock;
 use crate::scenario::{Guest, Host, Workload};
+use ostler_outcome::report::Clock;
 
 /// QEMU's path in the image's tree.
 pub const QEMU: &str = "usr/bin/qemu-system-x86_64";

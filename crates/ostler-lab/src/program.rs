@@ -3,8 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::events::Cell;
 use crate::scenario::Scenario;
+use ostler_outcome::events::Cell;
+use ostler_outcome::order;
 
 /// Where the input disk is mounted in the emulated host.
 pub const INPUT: &str = "/lab";
@@ -46,63 +47,13 @@ impl Program {
         }
     }
 
-    /// The cells in the order in which they run: policies interleaved, each load and round in turn. Every other round
-    /// runs backwards, so that a drift of the real machine doesn't favour whoever comes first.
+    /// The cells in the order in which they run.
     pub fn cells(&self) -> Vec<Cell> {
-        let scenario = &self.scenario;
-        let mut cells = Vec::new();
-        for round in 0..scenario.rounds {
-            for (load_index, load) in (0u32..).zip(&scenario.loads) {
-                let forward = scenario.policies.iter();
-                let names: Vec<_> = if round % 2 == 0 {
-                    forward.collect()
-                } else {
-                    forward.rev().collect()
-                };
-                for policy in names {
-                    cells.push(Cell {
-                        index: u32::try_from(cells.len()).unwrap_or(u32::MAX),
-                        round,
-                        policy: policy.name.clone(),
-                        load: load_index,
-                        guest: load.guest.clone(),
-                    });
-                }
-            }
-        }
-        cells
+        order::cells(&self.scenario)
     }
 
     /// The seed of a cell's load.
     pub fn seed_of(&self, cell: &Cell) -> u64 {
-        self.seed + u64::from(cell.round) * 1000 + u64::from(cell.load)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-    use crate::scenario;
-
-    #[test]
-    fn rounds_are_interleaved_and_turn_about() {
-        let text = "name = \"t\"\nsummary = \"\"\nrounds = 2\n[host]\ncores = 4\nmemory = \"2G\"\nunder_test = \"0-2\"\nclient = \"3\"\npnic_queues = 1\n\
-            [[guest]]\nname = \"lc\"\nclass = \"latency-critical\"\nvcpus = 1\nmemory = \"256M\"\nworkload = \"nginx\"\nslo_p95 = \"1ms\"\n\
-            [[load]]\nguest = \"lc\"\nsteps = [{ rate = 1, seconds = 1 }]\n[[policy]]\nname = \"a\"\n[[policy]]\nname = \"b\"\n";
-        let program = Program::new(
-            scenario::parse(text, Path::new("t")).expect("a scenario"),
-            false,
-        );
-        let cells = program.cells();
-        let order: Vec<_> = cells.iter().map(|c| (c.round, c.policy.as_str())).collect();
-        assert_eq!(order, [(0, "a"), (0, "b"), (1, "b"), (1, "a")]);
-        assert_eq!(
-            program.seed_of(&cells[0]),
-            program.seed_of(&cells[1]),
-            "policies of a round see the same requests"
-        );
-        assert_ne!(program.seed_of(&cells[0]), program.seed_of(&cells[2]));
+        order::seed_of(self.seed, cell)
     }
 }

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::binaries::Binaries;
 use crate::error::{IoContext, LabError, Result};
-use crate::events::{Cell, Event, Stamped};
-use crate::gather::{self, Summary};
 use crate::image::{Image, LabDir, workspace_root};
 use crate::machine::{Time, files};
 use crate::program::Program;
 use crate::progress::{Progress, Step};
-use crate::report;
 use crate::share;
 use crate::vm::{Boot, Life, Vm};
+use ostler_outcome::events::{Cell, Event, Stamped};
+use ostler_outcome::gather::{self, Summary};
+use ostler_outcome::report;
 
 /// All that a report needs of a run.
 const EVENTS: &str = "events.jsonl";
@@ -142,7 +142,7 @@ pub fn run(
 /// Sums up what is in a run's folder, and writes its lines and its report there: what was measured of a run that was cut off,
 /// too. Returns the summaries and where the report is.
 fn sum_up(folder: &Path, program: &Program) -> Result<(Vec<Summary>, PathBuf)> {
-    let summaries = gather::summaries(program, &read_events(&folder.join(EVENTS))?);
+    let summaries = gather::summaries(&program.scenario, &read_events(&folder.join(EVENTS))?);
     let lines = gather::result_lines(&summaries);
     write_lines(&folder.join("summary.jsonl"), &lines)?;
     let report = folder.join("report.html");
@@ -438,9 +438,9 @@ mod tests {
 
     #[test]
     fn a_run_that_was_cut_off_is_summed_up_as_far_as_it_came() {
-        use crate::gather::tests::{cell, program};
+        use ostler_outcome::testing::{cell, scenario};
         let dir = tempfile::tempdir().expect("a temporary folder");
-        let program = program();
+        let program = Program::new(scenario(), false);
         let text = serde_json::to_string(&program).expect("JSON");
         std::fs::write(dir.path().join("program.json"), text).expect("a program");
         let mut events = cell(0, "vanilla", [500.0, 900.0], &[]);

@@ -4,7 +4,9 @@ use std::path::Path;
 
 pub use ostler_scenario::*;
 
-use crate::{gather, memory};
+use ostler_outcome::gather;
+
+use crate::memory;
 
 /// The lab.
 #[derive(Clone, Copy, Debug)]

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use crate::binaries::Binaries;
 use crate::child;
 use crate::error::{IoContext, LabError, Result};
-use crate::events::{Event, Stamped};
 use crate::image::Image;
 use crate::machine::{self, Time, files};
 use crate::program::Program;
 use crate::progress::{Progress, Step};
 use crate::share;
 use crate::tail::{Tail, last_lines};
+use ostler_outcome::events::{Event, Stamped};
 
 /// From the start to our code running in the host: 5 s on a quiet machine of two cores.
 const UP_WITHIN: Duration = Duration::from_secs(150);

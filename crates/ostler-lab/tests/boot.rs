@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use ostler_lab::LabError;
 use ostler_lab::binaries::Binaries;
-use ostler_lab::events::{Event, Stamped};
 use ostler_lab::image::{Image, LabDir, Manifest};
 use ostler_lab::machine::Time;
 use ostler_lab::program::Program;
@@ -15,6 +14,7 @@ use ostler_lab::progress::Progress;
 use ostler_lab::scenario;
 use ostler_lab::up::{self, State};
 use ostler_lab::vm::{Boot, Life, Vm};
+use ostler_outcome::events::{Event, Stamped};
 
 const SCENARIO: &str = "name = \"t\"\nsummary = \"\"\n[host]\ncores = 2\nmemory = \"1G\"\nunder_test = \"0\"\nclient = \"1\"\npnic_queues = 1\n\
     [[guest]]\nname = \"g\"\nclass = \"best-effort\"\nvcpus = 1\nmemory = \"160M\"\nworkload = \"spin\"\n";

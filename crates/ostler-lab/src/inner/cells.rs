@@ -23,9 +23,9 @@ use super::say::Say;
 use super::steward::{self, Steward};
 use super::turn::Turn;
 use crate::child::wait_timeout;
-use crate::events::{Cell, Event};
 use crate::program::Program;
 use crate::scenario::{Load, Policy, Scenario, Workload};
+use ostler_outcome::events::{Cell, Event};
 
 /// Beyond the seconds of its steps, a load generator needs time to connect and to wait for late replies.
 const LOAD_GRACE: Duration = Duration::from_mins(1);

@@ -8,8 +8,8 @@ use ostler_model::{CpuId, CpuSet};
 
 use super::guests::RunningGuest;
 use super::{MACHINE_CGROUP, read};
-use crate::events::{Counters, GuestCounters, MachineCounters};
 use crate::inner::say::uptime_ms;
+use ostler_outcome::events::{Counters, GuestCounters, MachineCounters};
 
 /// Kernel ticks per second in `/proc/stat`: `USER_HZ`, 100 on every Linux.
 const USER_HZ: f64 = 100.0;

@@ -13,12 +13,12 @@ use ostler_model::Class;
 
 use super::say::Say;
 use super::{MACHINE_CGROUP, RUN, net, write};
-use crate::events::Event;
 use crate::image::Cpio;
 use crate::machine::{self, GuestPaths};
 use crate::program::INPUT;
 use crate::scenario::Guest;
 use crate::tail::{Tail, last_lines};
+use ostler_outcome::events::Event;
 
 /// A guest is ready within 5 to 15 s on a quiet machine of two cores.
 const READY_WITHIN: Duration = Duration::from_secs(150);

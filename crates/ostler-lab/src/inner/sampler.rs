@@ -10,7 +10,7 @@ use super::counters::{IrqMeter, cpus};
 use super::guests::RunningGuest;
 use super::say::Say;
 use super::{MACHINE_CGROUP, read};
-use crate::events::{Event, GuestSample};
+use ostler_outcome::events::{Event, GuestSample};
 
 /// What is being sampled just now.
 #[derive(Clone, Debug, Default)]

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::events::{Event, Stamped};
 use crate::machine::EVENTS_PORT;
+use ostler_outcome::events::{Event, Stamped};
 
 /// Says events. Clones share the port; a line is never broken by another.
 #[derive(Clone, Debug)]

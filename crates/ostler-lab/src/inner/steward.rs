@@ -15,9 +15,9 @@ use serde_json::Value;
 use toml::Table;
 
 use crate::child::wait_timeout;
-use crate::events::BoostPeriod;
 use crate::machine;
 use crate::program::Program;
+use ostler_outcome::events::BoostPeriod;
 
 /// A steward told to end restores what it changed.
 const END_WITHIN: Duration = Duration::from_mins(2);

@@ -10,8 +10,8 @@ use super::net::Pnic;
 use super::sampler::{self, Scene};
 use super::say::Say;
 use super::{LAB_CGROUP, MACHINE_CGROUP, RESULTS, cells, faults, guests, read, sh, write};
-use crate::events::Event;
 use crate::program::{INPUT, Program};
+use ostler_outcome::events::Event;
 
 /// Modules of a KVM host; the rest is loaded as it is asked for.
 const MODULES: &[&str] = &[

@@ -30,10 +30,10 @@ use super::guests::{self, RunningGuest};
 use super::net::Pnic;
 use super::say::Say;
 use crate::child::wait_timeout;
-use crate::events::Event;
 use crate::program::Program;
 use crate::scenario::{Fault, FaultKind};
 use found::{Found, guest_queues};
+use ostler_outcome::events::Event;
 use subject::Subject;
 use traffic::Traffic;
 

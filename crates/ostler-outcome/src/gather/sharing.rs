@@ -21,7 +21,7 @@ use ostler_model::{Class, GuestBoost, Nanos, RunState, delay_bound};
 use super::Seen;
 use crate::events::GuestSample;
 use crate::report::{Account, GuestShare, GuestSpan, GuestTimeline, Spread};
-use crate::scenario::{Guest, Policy, Scenario, Workload};
+use ostler_scenario::{Guest, Policy, Scenario, Workload};
 
 /// Over so long a time, guests' shares are compared.
 const WINDOW_S: f64 = 10.0;

@@ -1,7 +1,7 @@
 //! A made-up run that looks like a real one: an arithmetic toy of a queue under nine policies. It says nothing about any policy; it is
 //! there to have something to draw, with gaps, hostile names and all.
 
-use ostler_lab::report::{
+use ostler_outcome::report::{
     Clock, Cores, CurvePoint, Decision, Family, Figures, Host, Interval, PolicyLine, PolicySummary,
     RunSummary, Sample, Spread, Timeline,
 };

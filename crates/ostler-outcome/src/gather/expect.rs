@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::Summary;
 use crate::report::PolicyLine;
-use crate::scenario::Expectation;
+use ostler_scenario::Expectation;
 
 /// A line of `ostler lab run --json`: a policy's medians over its rounds under a load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

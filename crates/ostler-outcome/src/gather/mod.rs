@@ -18,14 +18,13 @@ use ostler_model::Class;
 use serde::Serialize;
 
 use crate::events::{BoostPeriod, Cell, Counters, Event, GuestSample, MachineCounters, Stamped};
-use crate::program::Program;
 use crate::report::{
     Clock, CurvePoint, Family, Figures, Host, PolicyLine, PolicySummary, RunSummary, Sharing,
     Spread,
 };
-use crate::scenario::{Guest, Load, Policy, Scenario};
 pub use cells::CellLine;
 pub use expect::{Behaviour, JsonLine, figure_names, unmet};
+use ostler_scenario::{Guest, Load, Policy, Scenario};
 use sharing::Sharers;
 use timeline::Decided;
 
@@ -113,15 +112,14 @@ struct Machine {
 }
 
 /// Sums up a run, load by load.
-pub fn summaries(program: &Program, events: &[Stamped]) -> Vec<Summary> {
+pub fn summaries(scenario: &Scenario, events: &[Stamped]) -> Vec<Summary> {
     let (machine, cells) = sort(events);
-    let scenario = &program.scenario;
     (0u32..)
         .zip(&scenario.loads)
         .filter_map(|(index, load)| {
             let guest = scenario.guests.iter().find(|g| g.name == load.guest)?;
             let cells: Vec<_> = cells.iter().filter(|c| c.cell.load == index).collect();
-            Some(summary(program, &machine, load, guest, &cells))
+            Some(summary(scenario, &machine, load, guest, &cells))
         })
         .collect()
 }
@@ -232,13 +230,12 @@ impl<'a> Seen<'a> {
 }
 
 fn summary(
-    program: &Program,
+    scenario: &Scenario,
     machine: &Machine,
     load: &Load,
     guest: &Guest,
     cells: &[&Seen<'_>],
 ) -> Summary {
-    let scenario = &program.scenario;
     let slo_us = guest.slo_p95_us.map_or(f64::NAN, |us| us as f64);
     let worth = sharing::work_per_core_second(scenario, cells);
     let of_policy = |policy: &Policy| {
@@ -257,7 +254,7 @@ fn summary(
         guest.workload, guest.name, guest.vcpus, guest.queues, load.connections
     );
     let lines = scenario.policies.iter().map(|policy| {
-        let line = |seen: &&Seen<'_>| policy_line(program, policy, slo_us, worth, seen);
+        let line = |seen: &&Seen<'_>| policy_line(scenario, policy, slo_us, worth, seen);
         of_policy(policy).iter().map(line).collect::<Vec<_>>()
     });
     let lines: Vec<_> = lines.collect();
@@ -302,7 +299,7 @@ fn summary(
             .policies
             .iter()
             .zip(&lines)
-            .map(|(policy, lines)| policy_summary(program, policy, lines, &of_policy(policy)))
+            .map(|(policy, lines)| policy_summary(scenario, policy, lines, &of_policy(policy)))
             .collect(),
     };
     let behaviour = scenario
@@ -348,7 +345,7 @@ fn work_per_s(rounds: &[&Seen<'_>]) -> BTreeMap<String, f64> {
 }
 
 fn policy_summary(
-    program: &Program,
+    scenario: &Scenario,
     policy: &Policy,
     lines: &[PolicyLine],
     rounds: &[&Seen<'_>],
@@ -365,9 +362,9 @@ fn policy_summary(
         },
         figures,
         curve: curve(rounds),
-        timeline: typical.map(|seen| timeline::of(program, policy, seen)),
+        timeline: typical.map(|seen| timeline::of(scenario, policy, seen)),
         machine: machine(rounds),
-        sharing: sharing_of(&program.scenario, policy, rounds, typical),
+        sharing: sharing_of(scenario, policy, rounds, typical),
     }
 }
 
@@ -421,13 +418,12 @@ fn typical(figures: &Figures, lines: &[PolicyLine]) -> Option<usize> {
 
 /// A round's figures. `worth`: the work that a core-second is worth, where that is known.
 fn policy_line(
-    program: &Program,
+    scenario: &Scenario,
     policy: &Policy,
     slo_us: f64,
     worth: Option<f64>,
     seen: &Seen<'_>,
 ) -> PolicyLine {
-    let scenario = &program.scenario;
     let sharers = Sharers::of(scenario, policy, &seen.cell.guest);
     let p95s: Vec<f64> = seen
         .windows
@@ -452,7 +448,7 @@ fn policy_line(
         policy: policy.name.clone(),
         max_rate_under_slo: max_rate(seen, slo_us),
         slo_met_share: (!p95s.is_empty()).then(|| met as f64 / p95s.len() as f64),
-        core_seconds: Some(timeline::core_seconds(program, policy, seen)),
+        core_seconds: Some(timeline::core_seconds(scenario, policy, seen)),
         p50_us: median_of(seen, |f| f.p50_us),
         p95_us: median_of(seen, |f| f.p95_us),
         p99_us: median_of(seen, |f| f.p99_us),

@@ -6,11 +6,10 @@ use ostler_model::{CpuId, CpuSet, CpuWeight, GuestId, GuestPlan, Nanos, Plan};
 use super::super::{Summary, figure_names, result_lines, summaries};
 use super::*;
 use crate::events::{BoostPeriod, Cell, Counters, Event, GuestCounters, Stamped};
-use crate::program::Program;
-use crate::scenario;
+use ostler_scenario::testing::Emulator;
 
 /// Three guests of a vCPU each: a core for each, one for all under the kernel's scheduler, and one under ours.
-fn program() -> Program {
+fn scenario() -> Scenario {
     let guest = |name: &str, class: &str, workload: &str| {
         format!(
             "[[guest]]\nname = \"{name}\"\nclass = \"{class}\"\nvcpus = 1\nmemory = \"256M\"\nworkload = \"{workload}\"\nslo_p95 = \"1ms\"\n"
@@ -30,8 +29,7 @@ fn program() -> Program {
         &policy("ours", "0", "steward.boost.mode = \"io\"\n"),
     ]
     .concat();
-    let scenario = scenario::parse(&text, Path::new("t")).expect("a scenario");
-    Program::new(scenario, false)
+    Scenario::parse(&text, Path::new("t"), &Emulator).expect("a scenario")
 }
 
 const UNIX_MS: u64 = 1_000_000;
@@ -210,7 +208,7 @@ impl Toy {
 
 fn summary(toys: &[Toy]) -> Summary {
     let events: Vec<_> = toys.iter().flat_map(Toy::events).collect();
-    summaries(&program(), &events).remove(0)
+    summaries(&scenario(), &events).remove(0)
 }
 
 /// The fairness error of a cell of its own.
@@ -247,7 +245,7 @@ fn boosted(at_ms: u64, ran_ms: u64, delays: &[u64]) -> BoostPeriod {
 #[test]
 fn a_scenario_says_who_schedules_how_many_vcpus_to_a_core() {
     let text = include_str!("../../../../scenarios/anubis.toml");
-    let scenario = scenario::parse(text, Path::new("anubis")).expect("a scenario");
+    let scenario = Scenario::parse(text, Path::new("anubis"), &Emulator).expect("a scenario");
     let told = scenario.policies.iter().map(|policy| {
         let sharers = Sharers::of(&scenario, policy, "lc");
         let ratio = sharers.ratio().expect("a ratio");
@@ -530,7 +528,7 @@ fn a_round_is_told_guest_by_guest_as_the_scheduler_accounts_for_it() {
 #[test]
 fn guests_that_wait_for_their_turn_share_nothing() {
     let text = include_str!("../../../../scenarios/anubis-workloads.toml");
-    let scenario = scenario::parse(text, Path::new("workloads")).expect("a scenario");
+    let scenario = Scenario::parse(text, Path::new("workloads"), &Emulator).expect("a scenario");
     let two = scenario.policies.iter().find(|p| p.name == "boost-2");
     for load in &scenario.loads {
         let sharers = Sharers::of(&scenario, two.expect("a policy"), &load.guest);

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::sharing::Sharers;
 use crate::events::Cell;
 use crate::report::PolicyLine;
-use crate::scenario::{Policy, Scenario};
+use ostler_scenario::{Policy, Scenario};
 
 /// A line of `ostler lab run --json` that tells of one cell. `cell` tells it from a policy's line, whose percentiles are medians over seconds; these are
 /// over all of the cell, and named `cell_p50_us` and so on in a policy's line. The others have the names that they have there, and are defined there.

@@ -1,13 +1,13 @@
 //! The report in a real browser: nothing on the console, nothing loaded, everything there and of some size.
 //!
-//! `OSTLER_REPORT_DIR=DIR cargo test -p ostler-lab --test report_chromium` leaves the page and its screenshots in DIR to look at.
+//! `OSTLER_REPORT_DIR=DIR cargo test -p ostler-outcome --test report_chromium` leaves the page and its screenshots in DIR to look at.
 
 mod report_sample;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ostler_lab::report::render;
+use ostler_outcome::report::render;
 
 /// What must be on the page, and how many of it at least.
 const EXPECTED: [(&str, usize); 15] = [

@@ -6,9 +6,8 @@ use ostler_model::{Class, Groups, Plan, RunState};
 use serde::Deserialize;
 
 use super::{Behaviour, Seen};
-use crate::program::Program;
 use crate::report::{Cores, Decision, Interval, Sample, Spread, Timeline};
-use crate::scenario::Policy;
+use ostler_scenario::{Policy, Scenario};
 
 /// A change of plan, as `ostler explain --json` tells it.
 #[derive(Debug, Deserialize)]
@@ -77,7 +76,7 @@ fn cores_of(groups: &Groups) -> Cores {
 
 /// The mean number of cores held between two times. `None` while a steward has not decided yet.
 fn cores_between(
-    program: &Program,
+    scenario: &Scenario,
     policy: &Policy,
     plans: &[(f64, &Decided)],
     from: f64,
@@ -86,7 +85,7 @@ fn cores_between(
     if policy.steward.is_none() {
         // Everything floats over everything.
         return Some(Cores {
-            shared: f64::from(program.scenario.host.under_test.len()),
+            shared: f64::from(scenario.host.under_test.len()),
             ..Cores::default()
         });
     }
@@ -115,9 +114,9 @@ fn cores_between(
 }
 
 /// Cores held by vCPUs and queues, integrated over the load.
-pub fn core_seconds(program: &Program, policy: &Policy, seen: &Seen<'_>) -> f64 {
+pub fn core_seconds(scenario: &Scenario, policy: &Policy, seen: &Seen<'_>) -> f64 {
     let (plans, seconds) = (seen.plans(), seen.load_s());
-    cores_between(program, policy, &plans, 0.0, seconds)
+    cores_between(scenario, policy, &plans, 0.0, seconds)
         .map_or(0.0, |c| (c.vcpu + c.nq + c.shared) * seconds)
 }
 
@@ -149,7 +148,7 @@ pub fn behaviour(seen: &Seen<'_>) -> Behaviour {
 }
 
 /// The round's timeline.
-pub fn of(program: &Program, policy: &Policy, seen: &Seen<'_>) -> Timeline {
+pub fn of(scenario: &Scenario, policy: &Policy, seen: &Seen<'_>) -> Timeline {
     let plans = seen.plans();
     let samples = seen
         .windows
@@ -161,7 +160,7 @@ pub fn of(program: &Program, policy: &Policy, seen: &Seen<'_>) -> Timeline {
                 .then(|| window.figures.completed as f64 / window.seconds),
             p95_us: window.figures.p95_us,
             cores: cores_between(
-                program,
+                scenario,
                 policy,
                 &plans,
                 window.start_s,
@@ -172,15 +171,14 @@ pub fn of(program: &Program, policy: &Policy, seen: &Seen<'_>) -> Timeline {
     Timeline {
         round: seen.cell.round,
         samples,
-        be_suspended: suspended(program, seen),
+        be_suspended: suspended(scenario, seen),
         decisions: decisions(seen, &plans),
     }
 }
 
 /// When any best-effort guest was frozen, as sampled once a second.
-fn suspended(program: &Program, seen: &Seen<'_>) -> Vec<Interval> {
-    let best_effort: Vec<&str> = program
-        .scenario
+fn suspended(scenario: &Scenario, seen: &Seen<'_>) -> Vec<Interval> {
+    let best_effort: Vec<&str> = scenario
         .guests
         .iter()
         .filter(|g| g.class == Class::BestEffort)
