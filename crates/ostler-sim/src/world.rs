@@ -6,8 +6,6 @@
 //!
 //! Owners that make each other ask for ever, without time going on, are cut off and told of ([`WorldError`]).
 
-use std::collections::VecDeque;
-
 use ostler_model::{Nanos, Topology};
 
 use crate::event::Queue;
@@ -44,7 +42,6 @@ pub struct World<W> {
     /// Who owns its threads.
     pub work: W,
     out: Effects,
-    wishes: VecDeque<Effect>,
     instant: (Nanos, u32),
 }
 
@@ -56,7 +53,6 @@ impl<W: Work> World<W> {
             host: Host::new(topology, costs),
             work,
             out: Effects::default(),
-            wishes: VecDeque::new(),
             instant: (Nanos::ZERO, 0),
         }
     }
@@ -109,16 +105,18 @@ impl<W: Work> World<W> {
 
     /// Carries out all that owners want.
     fn settle(&mut self) -> Result<(), WorldError> {
-        loop {
-            self.wishes.extend(self.out.0.drain(..));
-            let Some(effect) = self.wishes.pop_front() else {
-                return Ok(());
-            };
+        // What carrying one out brings is put behind those that are there already.
+        let mut next = 0;
+        while let Some(effect) = self.out.0.get(next).copied() {
+            next += 1;
             if let Effect::Alarm { at, token } = effect {
                 self.queue.at(at, Event::Alarm(token));
                 continue;
             }
-            self.count(|| format!("{effect:?}"))?;
+            if let Err(endless) = self.count(|| format!("{effect:?}")) {
+                self.out.0.drain(..next);
+                return Err(endless);
+            }
             let mut scene = Scene {
                 queue: &mut self.queue,
                 work: &mut self.work,
@@ -126,6 +124,8 @@ impl<W: Work> World<W> {
             };
             self.host.carry_out(effect, &mut scene);
         }
+        self.out.0.clear();
+        Ok(())
     }
 
     /// One more at this instant.

@@ -6,7 +6,6 @@ use ostler_model::Nanos;
 
 use super::costs::IDLE_STATES;
 use super::fair::NONE;
-use crate::event::Ticket;
 use crate::work::{FULL_SPEED, Interrupt};
 
 /// What a core does.
@@ -68,8 +67,6 @@ pub(super) struct Core {
     pub doing: Doing,
     /// Since when that isn't in the accounts.
     pub since: Nanos,
-    /// The event that ends it.
-    pub ticket: Ticket,
     pub time: CoreTime,
     /// The thread that has the core, perhaps beneath interrupts.
     pub running: u32,
@@ -85,6 +82,8 @@ pub(super) struct Core {
     pub done: u64,
     /// How long its work takes, parts of [`FULL_SPEED`].
     pub slow: u32,
+    /// Of its siblings, those that don't sleep.
+    pub busy_siblings: u32,
     /// What waits, the first of each with what is left of it.
     pub hard: VecDeque<Interrupt>,
     pub soft: VecDeque<Interrupt>,
@@ -113,7 +112,6 @@ impl Core {
         Core {
             doing: Doing::Idle(0),
             since: Nanos::ZERO,
-            ticket: Ticket::default(),
             time: CoreTime::default(),
             running: NONE,
             resched: false,
@@ -122,6 +120,7 @@ impl Core {
             left: 0,
             done: 0,
             slow: FULL_SPEED,
+            busy_siblings: 0,
             hard: VecDeque::new(),
             soft: VecDeque::new(),
             soft_since: Nanos::ZERO,
@@ -141,6 +140,20 @@ impl Core {
 
     pub fn is_busy(&self) -> bool {
         !matches!(self.doing, Doing::Idle(_))
+    }
+
+    /// How long work takes on it now, parts of [`FULL_SPEED`]; `smt` beside a busy sibling.
+    pub fn factor(&self, smt: u32) -> u32 {
+        let slow = if self.doing == Doing::Thread {
+            self.slow
+        } else {
+            FULL_SPEED
+        };
+        if self.busy_siblings > 0 {
+            (u64::from(slow) * u64::from(smt) / u64::from(FULL_SPEED)) as u32
+        } else {
+            slow
+        }
     }
 
     /// Puts the time until now into the accounts; returns how much it was.
@@ -179,7 +192,10 @@ pub(super) fn wall(work: u64, factor: u32) -> u64 {
     if factor == FULL_SPEED {
         return work;
     }
-    (u128::from(work) * u128::from(factor)).div_ceil(u128::from(FULL_SPEED)) as u64
+    match work.checked_mul(u64::from(factor)) {
+        Some(product) => product.div_ceil(u64::from(FULL_SPEED)),
+        None => (u128::from(work) * u128::from(factor)).div_ceil(u128::from(FULL_SPEED)) as u64,
+    }
 }
 
 /// How much work is done in a time.
@@ -187,5 +203,9 @@ pub(super) fn progress(time: u64, factor: u32) -> u64 {
     if factor == FULL_SPEED {
         return time;
     }
-    (u128::from(time) * u128::from(FULL_SPEED) / u128::from(factor.max(1))) as u64
+    let factor = factor.max(1);
+    match time.checked_mul(u64::from(FULL_SPEED)) {
+        Some(product) => product / u64::from(factor),
+        None => (u128::from(time) * u128::from(FULL_SPEED) / u128::from(factor)) as u64,
+    }
 }

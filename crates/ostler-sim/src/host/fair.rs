@@ -13,6 +13,8 @@
 //! `update_deadline`, `reweight_entity`, delayed dequeue with `DELAY_ZERO`. Changed: entities are in a short array instead of a tree, since queues are
 //! short, and a look at all of one is a cache line for each two; and `V` is summed up when it is asked for, not kept.
 
+use std::ops::{Deref, DerefMut};
+
 /// Nobody.
 pub(super) const NONE: u32 = u32::MAX;
 /// The weight of nice 0, and of a cgroup as it begins.
@@ -48,10 +50,87 @@ pub(super) struct Away {
     pub seen: bool,
 }
 
+/// As many entities are in their queue itself: of a guest's threads seldom more want the same core.
+const HERE: usize = 2;
+
+/// Entities, in no order. The first that are more than [`HERE`] have all of them be elsewhere from then on.
+#[derive(Clone, Debug)]
+pub(super) struct Few {
+    here: [Entity; HERE],
+    len: u32,
+    elsewhere: Vec<Entity>,
+}
+
+impl Default for Few {
+    fn default() -> Few {
+        let nobody = Entity {
+            vruntime: 0,
+            deadline: 0,
+            who: NONE,
+            weight: 0,
+            slice: 0,
+            delayed: false,
+            idle: false,
+        };
+        Few {
+            here: [nobody; HERE],
+            len: 0,
+            elsewhere: Vec::new(),
+        }
+    }
+}
+
+impl Few {
+    fn push(&mut self, entity: Entity) {
+        if self.elsewhere.capacity() > 0 {
+            self.elsewhere.push(entity);
+        } else if let Some(free) = self.here.get_mut(self.len as usize) {
+            *free = entity;
+            self.len += 1;
+        } else {
+            self.elsewhere.reserve(4 * HERE);
+            self.elsewhere.extend(self.here);
+            self.elsewhere.push(entity);
+            self.len = 0;
+        }
+    }
+
+    fn swap_remove(&mut self, at: usize) {
+        if self.elsewhere.capacity() > 0 {
+            self.elsewhere.swap_remove(at);
+        } else {
+            self.len -= 1;
+            self.here.swap(at, self.len as usize);
+        }
+    }
+}
+
+impl Deref for Few {
+    type Target = [Entity];
+
+    fn deref(&self) -> &[Entity] {
+        if self.elsewhere.capacity() > 0 {
+            &self.elsewhere
+        } else {
+            &self.here[..self.len as usize]
+        }
+    }
+}
+
+impl DerefMut for Few {
+    fn deref_mut(&mut self) -> &mut [Entity] {
+        if self.elsewhere.capacity() > 0 {
+            &mut self.elsewhere
+        } else {
+            &mut self.here[..self.len as usize]
+        }
+    }
+}
+
 /// Who wants a core.
 #[derive(Clone, Debug)]
 pub(super) struct Queue {
-    pub entities: Vec<Entity>,
+    pub entities: Few,
     /// Who has it.
     pub curr: u32,
     /// The deadline that it had when it came: until then it isn't taken off for one that is merely before it (`RUN_TO_PARITY`).
@@ -63,7 +142,7 @@ pub(super) struct Queue {
 impl Queue {
     pub fn new() -> Queue {
         Queue {
-            entities: Vec::new(),
+            entities: Few::default(),
             curr: NONE,
             until: 0,
             last: 0,
@@ -96,7 +175,7 @@ impl Queue {
     fn sums(&self) -> (i64, i64, i64) {
         let base = self.entities[0].vruntime;
         let (mut weight, mut sum) = (0, 0);
-        for entity in &self.entities {
+        for entity in self.entities.iter() {
             weight += i64::from(entity.weight);
             sum += i64::from(entity.weight) * (entity.vruntime - base);
         }
@@ -127,7 +206,7 @@ impl Queue {
         }
         let (base, weight, sum) = self.sums();
         let mut best: Option<&Entity> = None;
-        for entity in &self.entities {
+        for entity in self.entities.iter() {
             if sum < (entity.vruntime - base) * weight {
                 continue;
             }
@@ -206,8 +285,7 @@ impl Queue {
         if !self.entities.is_empty() && away.lag != 0 {
             // That it comes moves V towards it; it is to be as short of its share afterwards.
             let load = i64::from(self.weight());
-            vruntime -= (i128::from(away.lag) * i128::from(load + i64::from(weight))
-                / i128::from(load)) as i64;
+            vruntime -= scaled(away.lag, load + i64::from(weight), load);
         }
         let whole = virtual_time(u64::from(slice), weight);
         let ahead = match away.to_deadline {
@@ -236,7 +314,7 @@ impl Queue {
         if old == i64::from(weight) {
             return;
         }
-        let scale = |time: i64| (i128::from(time) * i128::from(old) / i128::from(weight)) as i64;
+        let scale = |time: i64| scaled(time, old, i64::from(weight));
         let protected = entity.who == self.curr && entity.deadline == until;
         let left = scale(entity.deadline - entity.vruntime);
         entity.vruntime = average - scale(average - entity.vruntime);
@@ -253,7 +331,18 @@ pub(super) fn virtual_time(ran: u64, weight: u32) -> i64 {
     if weight == WEIGHT {
         return ran as i64;
     }
-    (u128::from(ran) * u128::from(WEIGHT) / u128::from(weight)) as i64
+    match ran.checked_mul(u64::from(WEIGHT)) {
+        Some(product) => (product / u64::from(weight)) as i64,
+        None => (u128::from(ran) * u128::from(WEIGHT) / u128::from(weight)) as i64,
+    }
+}
+
+/// A time, times one weight over another.
+fn scaled(time: i64, times: i64, over: i64) -> i64 {
+    match time.checked_mul(times) {
+        Some(product) => product / over,
+        None => (i128::from(time) * i128::from(times) / i128::from(over)) as i64,
+    }
 }
 
 /// A load's average, as PELT has it: what it is counts for half after 32 ms (strictly, 32 periods of 1024 * 1024 ns).

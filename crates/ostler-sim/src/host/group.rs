@@ -23,8 +23,19 @@ pub(super) enum Why {
 }
 
 impl Host {
-    /// The queue of a thread on a core, and whether that is a group's.
+    /// The queue of a thread on the core that it is on, or was last: that core's own, or its group's there.
     pub(super) fn queue_of(&mut self, thread: u32, cpu: u32) -> u32 {
+        debug_assert_eq!(self.threads[thread as usize].cpu, cpu);
+        let known = self.threads[thread as usize].queue;
+        if known != NONE {
+            return known;
+        }
+        let found = self.find_queue(thread, cpu);
+        self.threads[thread as usize].queue = found;
+        found
+    }
+
+    fn find_queue(&mut self, thread: u32, cpu: u32) -> u32 {
         let Some(group) = self.threads[thread as usize].group else {
             return cpu;
         };

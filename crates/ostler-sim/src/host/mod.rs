@@ -54,7 +54,7 @@ use self::core::Core;
 use self::fair::{Average, Away, NONE, Queue as RunQueue, WEIGHT};
 use self::map::Map;
 use self::thread::{Group, Thread};
-use crate::event::{Queue, Ticket};
+use crate::event::Queue;
 use crate::work::{Effect, Effects, ThreadId, Work};
 
 /// What is to happen on a host.
@@ -64,8 +64,6 @@ pub enum Event {
     Done {
         /// Which core.
         cpu: u32,
-        /// Whether that still counts.
-        ticket: Ticket,
     },
     /// A core's tick.
     Tick {
@@ -220,6 +218,7 @@ impl Host {
             born: now,
             time: ThreadTime::default(),
             cpu: cpu.map_or(0, |cpu| cpu.0),
+            queue: NONE,
             recent: NONE,
             group: spawn.group.map(|group| group.0),
             weight: spawn.weight.max(2),
@@ -265,11 +264,7 @@ impl Host {
     /// An event of the host's has come.
     pub fn happen<W: Work>(&mut self, event: Event, scene: &mut Scene<'_, W>) {
         match event {
-            Event::Done { cpu, ticket } => {
-                if self.cores[cpu as usize].ticket == ticket {
-                    self.done(cpu, scene);
-                }
-            }
+            Event::Done { cpu } => self.done(cpu, scene),
             Event::Tick { cpu } => self.tick(cpu, scene),
             Event::Turn { cpu } => self.turn(cpu, scene),
             Event::Alarm(_) | Event::World(_) => {}

@@ -10,33 +10,14 @@ use super::{Event, Host, Scene};
 use crate::work::{FULL_SPEED, Next, ThreadId, Work};
 
 impl Host {
-    /// How long work takes on a core now, parts of [`FULL_SPEED`].
-    fn factor(&self, cpu: u32) -> u32 {
-        let core = &self.cores[cpu as usize];
-        let slow = if core.doing == Doing::Thread {
-            core.slow
-        } else {
-            FULL_SPEED
-        };
-        let siblings = &self.map.siblings[cpu as usize];
-        if siblings
-            .iter()
-            .any(|other| self.cores[*other as usize].is_busy())
-        {
-            (u64::from(slow) * u64::from(self.costs.smt) / u64::from(FULL_SPEED)) as u32
-        } else {
-            slow
-        }
-    }
-
     /// Puts what a core did until now into all accounts.
     pub(super) fn reckon(&mut self, cpu: u32, now: Nanos) {
-        let factor = self.factor(cpu);
         let core = &mut self.cores[cpu as usize];
-        let past = core.account(now);
-        if past == 0 {
+        if core.since == now {
             return;
         }
+        let factor = core.factor(self.costs.smt);
+        let past = core.account(now);
         let running = core.running;
         match core.doing {
             Doing::Thread => {
@@ -88,6 +69,10 @@ impl Host {
                 self.reckon(other, now);
             }
             self.cores[cpu as usize].doing = doing;
+            for other in &self.map.siblings[cpu as usize] {
+                let busy = &mut self.cores[*other as usize].busy_siblings;
+                *busy = if will { *busy + 1 } else { *busy - 1 };
+            }
             if will {
                 self.idle.remove(CpuId(cpu));
                 self.alone.remove(CpuId(cpu));
@@ -121,18 +106,18 @@ impl Host {
 
     /// Has the end of what a core does come when it is due.
     pub(super) fn arm<W>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
-        let factor = self.factor(cpu);
-        let core = &mut self.cores[cpu as usize];
-        let ticket = core.ticket.renew();
+        let core = &self.cores[cpu as usize];
+        let factor = core.factor(self.costs.smt);
         let after = match core.doing {
-            Doing::Idle(_) => return,
+            Doing::Idle(_) => return scene.queue.clear(cpu),
             Doing::Waking(state) => self.costs.idle_exit[usize::from(state)],
             Doing::Hard => wall(core.hard.front().map_or(0, |first| first.work.0), factor),
             Doing::Soft => wall(core.soft.front().map_or(0, |first| first.work.0), factor),
-            Doing::Thread if core.left == u64::MAX => return,
+            Doing::Thread if core.left == u64::MAX => return scene.queue.clear(cpu),
             Doing::Thread => core.overhead.saturating_add(wall(core.left, factor)),
         };
-        scene.queue.after(Nanos(after), Event::Done { cpu, ticket });
+        let at = scene.now().saturating_add(Nanos(after));
+        scene.queue.set(cpu, at, Event::Done { cpu });
     }
 
     fn tick_on<W>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
@@ -439,6 +424,7 @@ impl Host {
         if known.cpu != cpu {
             known.recent = known.cpu;
             known.cpu = cpu;
+            known.queue = NONE;
             // One that has never run has nothing that it could leave.
             if known.switches > 0 {
                 known.migrations += 1;

@@ -77,6 +77,8 @@ pub(super) struct Thread {
     pub time: ThreadTime,
     /// Where it is, or was last.
     pub cpu: u32,
+    /// Its queue there; [`super::fair::NONE`]: not looked up since it came.
+    pub queue: u32,
     /// Where it was before that.
     pub recent: u32,
     pub group: Option<u32>,

@@ -8,13 +8,13 @@ use ostler_model::{Cpu, CpuId, CpuSet, Nanos, NodeId, Topology};
 use super::{Tenants, TenantsSpec};
 use crate::check::messages::Messages;
 use crate::check::threads::Watched;
-use crate::event::{Queue, Ticket};
+use crate::event::Queue;
 use crate::random::Stream;
 use crate::work::{Effect, Effects, Next, ThreadId, Work};
 
 enum Event {
     Alarm(u64),
-    Done(usize, Ticket),
+    Done(usize),
     Interrupt(CpuId, u64),
     /// A thread loses its core for so long, again and again.
     Take(usize, Nanos),
@@ -33,7 +33,6 @@ enum State {
 struct Thread {
     state: State,
     taken: bool,
-    ticket: Ticket,
 }
 
 pub struct Driver {
@@ -82,7 +81,6 @@ impl Driver {
                 .map(|_| Thread {
                     state: State::Asleep,
                     taken: false,
-                    ticket: Ticket::default(),
                 })
                 .collect(),
             work: Watched::new(tenants),
@@ -125,18 +123,16 @@ impl Driver {
                 Event::Interrupt(cpu, token) => {
                     self.work.interrupted(cpu, token, now, &mut self.out);
                 }
-                Event::Done(thread, ticket) => {
-                    if self.threads[thread].ticket == ticket {
-                        self.reckon(thread);
-                        self.ask(thread);
-                    }
+                Event::Done(thread) => {
+                    self.reckon(thread);
+                    self.ask(thread);
                 }
                 Event::Take(thread, time) => {
                     self.threads[thread].taken = true;
                     if let State::On(..) = self.threads[thread].state {
                         self.reckon(thread);
                         self.threads[thread].state = State::Off;
-                        self.threads[thread].ticket.renew();
+                        self.queue.clear(thread as u32);
                         self.work.left(ThreadId(thread as u32), cpu(thread), now);
                     }
                     let until = self.stream.below(2 * time.0) + 1;
@@ -199,15 +195,16 @@ impl Driver {
         let id = ThreadId(thread as u32);
         let next = self.work.next(id, cpu(thread), now, &mut self.out);
         let entry = &mut self.threads[thread];
-        let ticket = entry.ticket.renew();
         entry.state = State::On(now, next);
         match next {
             Next::Run(work) => {
                 assert!(work > Nanos::ZERO);
-                self.queue.after(work, Event::Done(thread, ticket));
+                let at = now.saturating_add(work);
+                self.queue.set(thread as u32, at, Event::Done(thread));
             }
-            Next::Spin => {}
+            Next::Spin => self.queue.clear(thread as u32),
             Next::Sleep => {
+                self.queue.clear(thread as u32);
                 entry.state = State::Asleep;
                 self.work.left(id, cpu(thread), now);
             }
@@ -247,7 +244,7 @@ impl Driver {
                     let at = thread.0 as usize;
                     self.reckon(at);
                     self.threads[at].state = State::Gone;
-                    self.threads[at].ticket.renew();
+                    self.queue.clear(at as u32);
                 }
                 Effect::Alarm { at, token } => self.queue.at(at, Event::Alarm(token)),
             }
