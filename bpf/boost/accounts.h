@@ -150,4 +150,30 @@ __noinline int pay(struct boost_thread *first, struct boost_thread *second)
 	return 0;
 }
 
+/*
+ * Has a vCPU that wakes pay with what it is about to lose, where `least` is the least virtual time,
+ * that of a thread by its number; 0: nobody is there. A worker's is its guest's, and lost by that.
+ */
+__noinline int redeem(struct boost_thread *thread, u32 tid, u64 least)
+{
+	struct boost_thread *waits;
+	struct boost_guest *guest, *paid;
+
+	if (!thread || !tid || !thread->guest || thread->works)
+		return 0;
+	guest = guest_of(thread);
+	if (!guest || guest->balance_ns <= 0)
+		return 0;
+	waits = thread_of(tid);
+	if (!waits || !waits->guest)
+		return 0;
+	paid = guest_of(waits);
+	if (!paid)
+		return 0;
+	bpf_spin_lock(&ledger);
+	boost_redeem(&config, &thread->vcpu, guest, &waits->vcpu, paid, least);
+	bpf_spin_unlock(&ledger);
+	return 0;
+}
+
 #endif

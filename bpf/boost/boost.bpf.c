@@ -174,6 +174,7 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 	struct boost_service *service = NULL;
 	struct boost_core *core = core_of(cpu);
 	struct boost_domain *domain;
+	struct met met = {};
 	u64 vtime = 0, least, scale = 0;
 	s32 taken;
 
@@ -200,7 +201,9 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 		least = ~0ULL;
 		if (from || thread->moved || thread->event_at ||
 		    thread->vcpu.vtime + config.slice_ns < domain->now)
-			least = meets(number, cpu, p->pid);
+			least = meets(number, cpu, p->pid, &met);
+		if (wakes && !from && !thread->moved)
+			redeem(thread, met.tid, least);
 		bpf_spin_lock(&ledger);
 		if (service)
 			hand_on(thread, service);

@@ -25,6 +25,7 @@ static __always_inline void event(u32 tid, u64 kvm_vcpu)
 	struct task_struct *p;
 	struct boost_domain *domain;
 	struct boost_core *core;
+	struct met met = {};
 	int taken;
 
 	if (!thread)
@@ -55,7 +56,7 @@ static __always_inline void event(u32 tid, u64 kvm_vcpu)
 	p = bpf_task_from_pid(tid);
 	if (!p)
 		return;
-	taken = victim(p, thread, meets(thread->domain, thread->cpu, tid), true);
+	taken = victim(p, thread, meets(thread->domain, thread->cpu, tid, &met), true);
 	bpf_task_release(p);
 	core = taken < 0 ? NULL : core_of(taken);
 	if (!core) {

@@ -92,24 +92,40 @@ __noinline int look(u32 number, u32 cpu, struct head *head)
 	return head->looked;
 }
 
+/* Of the others on a thread's core. */
+struct met {
+	/* The one with the least virtual time. */
+	u32 tid;
+	u32 spare;
+};
+
 /*
  * The least virtual time of the others on a thread's core, those that wait for it and the one that
- * runs there; ~0: nobody is there.
+ * runs there; ~0: nobody is there. The worker that brings a vCPU its event is none of them: it has
+ * the virtual time of the vCPU's own guest, by which that can't be measured.
  */
-__noinline u64 meets(u32 number, u32 cpu, u32 tid)
+__noinline u64 meets(u32 number, u32 cpu, u32 tid, struct met *met)
 {
 	struct boost_core *core = core_of(cpu);
+	struct boost_thread *runs, *own;
 	struct head head = {};
-	struct boost_thread *runs;
 	u64 least;
 	u32 has;
 
+	if (!met)
+		return ~0ULL;
 	look(number, cpu, &head);
 	least = head.first == tid ? head.second_vtime : head.first_vtime;
+	met->tid = head.first == tid ? head.second : head.first;
 	has = core ? has_core(core) : 0;
 	runs = !has || has == tid ? NULL : thread_of(has);
-	if (runs && runs->vcpu.vtime < least)
+	own = thread_of(tid);
+	if (runs && own && runs->works && runs->guest == own->guest)
+		return least;
+	if (runs && runs->vcpu.vtime < least) {
 		least = runs->vcpu.vtime;
+		met->tid = has;
+	}
 	return least;
 }
 

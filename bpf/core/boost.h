@@ -17,6 +17,11 @@
  *
  * exactly, transfer by transfer.
  *
+ * Sleep. A vCPU that sleeps loses what it doesn't use of its share, but for a turn. What it loses
+ * pays what its guest owes first, though it does IO: that costs it nothing, and else a guest that
+ * is well within its share would have no boost left after its first busy moment, for as long as it
+ * does IO.
+ *
  * Fairness. No balance ever leaves [-limit, limit]: at its end nothing is lent or borrowed, and
  * scheduling is fair sharing alone. Between any two moments a balance moves by twice the limit at
  * most, so that is how far the boost can bring a guest from its share, whatever the guests do:
@@ -194,25 +199,23 @@ static __always_inline void boost_charge(const struct boost_config *config, stru
 }
 
 /*
- * A vCPU is about to run while one of another guest waits. If it is to pay, it is charged for a
- * turn, or a part of one, that the other will have. That brings the two balances towards each other
- * and never past: so payments end, and two guests don't pay each other in turn. Returns what was
- * paid, ns.
+ * A vCPU is charged for what another guest's, which waits, will have: for so much at most. That
+ * brings the two balances towards each other and never past, so payments end, and two guests don't
+ * pay each other in turn. Returns what was paid, ns.
  */
-static __always_inline u64 boost_pay(const struct boost_config *config, struct boost_vcpu *vcpu,
-				     struct boost_guest *guest, struct boost_vcpu *waits,
-				     struct boost_guest *paid)
+static __always_inline u64 boost_give(struct boost_vcpu *vcpu, struct boost_guest *guest,
+				      struct boost_vcpu *waits, struct boost_guest *paid, u64 most)
 {
 	s64 apart = guest->balance_ns - paid->balance_ns;
 	u64 pay;
 
-	if (guest == paid || guest->balance_ns <= 0 || apart < 2 || !boost_pays(config, vcpu))
+	if (guest == paid || guest->balance_ns <= 0 || apart < 2)
 		return 0;
 	pay = (u64)apart / 2;
 	if (pay > (u64)guest->balance_ns)
 		pay = (u64)guest->balance_ns;
-	if (pay > config->slice_ns)
-		pay = config->slice_ns;
+	if (pay > most)
+		pay = most;
 	if (pay > waits->vtime)
 		pay = waits->vtime;
 	vcpu->vtime += pay;
@@ -222,6 +225,19 @@ static __always_inline u64 boost_pay(const struct boost_config *config, struct b
 	paid->balance_ns += (s64)pay;
 	paid->returned_ns += pay;
 	return pay;
+}
+
+/*
+ * A vCPU is about to run while one of another guest waits. If it is to pay, it gives a turn, or a
+ * part of one. Returns what was paid, ns.
+ */
+static __always_inline u64 boost_pay(const struct boost_config *config, struct boost_vcpu *vcpu,
+				     struct boost_guest *guest, struct boost_vcpu *waits,
+				     struct boost_guest *paid)
+{
+	if (!boost_pays(config, vcpu))
+		return 0;
+	return boost_give(vcpu, guest, waits, paid, config->slice_ns);
 }
 
 /*
@@ -296,6 +312,22 @@ static __always_inline u64 boost_arrives(const struct boost_config *config, u64 
 	u64 oldest = least > config->slice_ns ? least - config->slice_ns : 0;
 
 	return vtime < oldest ? oldest : vtime;
+}
+
+/*
+ * A vCPU wakes where `least` is the least virtual time, that of one that waits or runs there: what
+ * it is about to lose pays what its guest owes. A turn at most, each time, as whoever is paid goes
+ * before all others for it. Returns what was paid, ns.
+ */
+static __always_inline u64 boost_redeem(const struct boost_config *config, struct boost_vcpu *vcpu,
+					struct boost_guest *guest, struct boost_vcpu *waits,
+					struct boost_guest *paid, u64 least)
+{
+	u64 lost = boost_arrives(config, vcpu->vtime, least) - vcpu->vtime;
+
+	if (lost > config->slice_ns)
+		lost = config->slice_ns;
+	return boost_give(vcpu, guest, waits, paid, lost);
 }
 
 #endif

@@ -20,9 +20,24 @@ use ostler_model::{CpuId, CpuSet, Pid, Tid};
 /// One scheduler at a time is all that a host has room for.
 static TURN: Mutex<()> = Mutex::new(());
 
-fn turn() -> MutexGuard<'static, ()> {
-    TURN.lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
+/// A test's turn, which tells at its end how long it was.
+struct Turn {
+    _alone: MutexGuard<'static, ()>,
+    began: Instant,
+}
+
+fn turn() -> Turn {
+    let alone = TURN.lock();
+    Turn {
+        _alone: alone.unwrap_or_else(std::sync::PoisonError::into_inner),
+        began: Instant::now(),
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        println!("took {:.1} s", self.began.elapsed().as_secs_f64());
+    }
 }
 
 /// How long anything may take.
@@ -30,8 +45,8 @@ const WITHIN: Duration = Duration::from_mins(1);
 /// What a slice can be late by: a tick at 100 Hz.
 const TICK_NS: u64 = 10_000_000;
 
-/// A guest's process. A thread for each line: `spin` computes, `nap` does so for a millisecond in ten, `twitch` for a moment, again and again, and
-/// `ask` and `answer` wake each other.
+/// A guest's process. A thread for each line: `spin` computes, `nap` does so for a millisecond in ten, `surge` for a second and then as `nap`, `twitch`
+/// for a moment, again and again, and `ask` and `answer` wake each other.
 #[test]
 #[ignore = "it is started by the tests, as a process of its own"]
 fn a_guest() {
@@ -62,9 +77,15 @@ fn a_guest() {
                 "twitch" => (200, 600),
                 _ => (1000, 9000),
             };
+            let began = Instant::now();
+            let goes_on = || match kind.as_str() {
+                "spin" => true,
+                "surge" => began.elapsed() < Duration::from_secs(1),
+                _ => false,
+            };
             loop {
                 let start = Instant::now();
-                while kind == "spin" || start.elapsed() < Duration::from_micros(busy) {
+                while goes_on() || start.elapsed() < Duration::from_micros(busy) {
                     std::hint::spin_loop();
                 }
                 thread::sleep(Duration::from_micros(idle));
@@ -170,8 +191,12 @@ fn load(test: &str, config: Config, domains: &[CpuSet]) -> Option<Scheduler> {
     }
     // Whoever runs this may have confined it to the very core that the guests are to have.
     let _ = std::fs::write("/sys/fs/cgroup/cgroup.procs", "0");
+    let began = Instant::now();
     match Scheduler::load(Path::new("/sys"), settings(config), domains, possible()) {
-        Ok(scheduler) => Some(scheduler),
+        Ok(scheduler) => {
+            println!("loaded in {:.1} s", began.elapsed().as_secs_f64());
+            Some(scheduler)
+        }
         Err(e @ BoostError::NoSchedExt { .. }) => {
             println!("SKIP {test}: {e}");
             None
@@ -431,6 +456,38 @@ fn one_that_sleeps_has_the_core_when_it_wakes() {
     // With three others, one that isn't put first waits for a turn of each: many times what it runs.
     assert!(naps.waited_ns < naps.ran_ns, "{naps:?}");
     assert!(spins.waited_ns > spins.ran_ns, "{spins:?}");
+}
+
+/// It does IO all the time, so it never pays by waiting; and it is well within its share, but for its first second.
+#[test]
+fn what_a_guest_leaves_pays_for_its_busy_moment() {
+    let _turn = turn();
+    let config = Config {
+        limit_ns: 20_000_000,
+        threshold: 1,
+        ..Config::default()
+    };
+    let test = "what_a_guest_leaves_pays_for_its_busy_moment";
+    let guests: [&[&str]; 3] = [&["surge"], &["spin"], &["spin"]];
+    let Some(stage) = Stage::set(test, config, &guests) else {
+        return;
+    };
+    let io = stage.guests[0].threads[0];
+    let guest = || stage.scheduler.guest(1).expect("a map").expect("a guest");
+    let mut most = 0;
+    stage.run_for(2_500_000_000, || {
+        stage.scheduler.event(io).expect("it is there");
+        most = most.max(guest().balance_ns);
+    });
+    let limit = config.limit_ns.cast_signed();
+    assert!(most > limit / 2, "it was boosted, by {most} ns");
+    let left = guest();
+    assert!(left.balance_ns < limit / 4, "{left:?}");
+    assert!(
+        stage.thread(io).vcpu.does_io(&config),
+        "{:?}",
+        stage.thread(io)
+    );
 }
 
 #[test]

@@ -165,6 +165,14 @@ mod native {
             ran_ns: u64,
         ) -> u32;
         pub safe fn core_boost_arrives(config: &Config, vtime: u64, least: u64) -> u64;
+        pub safe fn core_boost_redeem(
+            config: &Config,
+            vcpu: &mut Vcpu,
+            guest: &mut Guest,
+            waits: &mut Vcpu,
+            paid: &mut Guest,
+            least: u64,
+        ) -> u64;
     }
 }
 
@@ -192,6 +200,17 @@ impl Vcpu {
     /// It comes to a core on which `least` is the least virtual time.
     pub fn arrives(&mut self, config: &Config, least: u64) {
         self.vtime = native::core_boost_arrives(config, self.vtime, least);
+    }
+
+    /// It wakes where `least` is the least virtual time, that of another guest's: what it is about to lose, arriving, pays. Returns how much, ns.
+    pub fn redeem(
+        &mut self,
+        config: &Config,
+        guest: &mut Guest,
+        (waits, paid): (&mut Vcpu, &mut Guest),
+        least: u64,
+    ) -> u64 {
+        native::core_boost_redeem(config, self, guest, waits, paid, least)
     }
 
     /// It has run while another guest's vCPU waited, the one of least virtual time of all that did.

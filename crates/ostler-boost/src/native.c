@@ -23,6 +23,9 @@ u32 core_boost_goes_on(const struct boost_config *config, const struct boost_vcp
 		       const struct boost_guest *guest, const struct boost_vcpu *waits,
 		       const struct boost_guest *lender, u64 ran_ns);
 u64 core_boost_arrives(const struct boost_config *config, u64 vtime, u64 least);
+u64 core_boost_redeem(const struct boost_config *config, struct boost_vcpu *vcpu,
+		      struct boost_guest *guest, struct boost_vcpu *waits, struct boost_guest *paid,
+		      u64 least);
 
 void core_boost_point(struct boost_vcpu *vcpu, u64 task)
 {
@@ -87,4 +90,11 @@ u32 core_boost_goes_on(const struct boost_config *config, const struct boost_vcp
 u64 core_boost_arrives(const struct boost_config *config, u64 vtime, u64 least)
 {
 	return boost_arrives(config, vtime, least);
+}
+
+u64 core_boost_redeem(const struct boost_config *config, struct boost_vcpu *vcpu,
+		      struct boost_guest *guest, struct boost_vcpu *waits, struct boost_guest *paid,
+		      u64 least)
+{
+	return boost_redeem(config, vcpu, guest, waits, paid, least);
 }

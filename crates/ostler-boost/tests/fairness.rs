@@ -334,7 +334,8 @@ proptest! {
         permille in [-1000_i64..=1000, -1000_i64..=1000],
         vtimes in [0_u64..1 << 40, 0_u64..1 << 40],
         ran_ns in 0_u64..20_000_000,
-        pays in any::<bool>(),
+        least in 0_u64..1 << 40,
+        how in 0_u8..3,
     ) {
         let guest = |at: usize| Guest {
             balance_ns: permille[at] * config.limit_ns.cast_signed() / 1000,
@@ -344,9 +345,16 @@ proptest! {
         let (mut own, mut other) = (guest(0), guest(1));
         let (mut runs, mut waits) = (vcpu(0), vcpu(1));
         let sum = own.balance_ns + other.balance_ns;
-        if pays {
+        if how < 2 {
             let before = own.balance_ns;
-            let paid = runs.pay(&config, &mut own, (&mut waits, &mut other));
+            let mut woken = runs;
+            woken.arrives(&config, least);
+            let paid = if how == 0 {
+                runs.pay(&config, &mut own, (&mut waits, &mut other))
+            } else {
+                runs.redeem(&config, &mut own, (&mut waits, &mut other), least)
+            };
+            prop_assert!(how == 0 || runs.vtime <= woken.vtime, "it pays with nothing but what it would lose");
             prop_assert_eq!(runs.vtime + waits.vtime, vtimes[0] + vtimes[1]);
             prop_assert!(paid <= config.slice_ns);
             prop_assert!(paid == 0 || own.balance_ns >= other.balance_ns, "never past each other");
@@ -412,6 +420,58 @@ fn a_guest_that_pays_is_boosted_for_good_and_has_its_share() {
             "{error} off its share over ten seconds"
         );
     }
+}
+
+/// A guest whose vCPU does IO has had a busy moment, and has as much beyond its share as it may. From then on it is well within that, and never does
+/// anything but IO: what it leaves pays for the moment, or it would never be boosted again.
+#[test]
+fn what_a_guest_leaves_pays_for_its_busy_moment() {
+    let config = Config::default();
+    let mut world = World::new(config, &[(0, 0), (1, 0), (2, 0)]);
+    let event = |whose: u8, runs: u8| Event {
+        whose,
+        task: 1,
+        runs,
+        ticks: 1,
+    };
+    let is_let_in = |world: &World| {
+        let first = world.least(0, Some(0)).expect("there are others");
+        let (io, runs) = (&world.vcpus[0], &world.vcpus[first]);
+        let guests = (&world.guests[0], &world.guests[runs.guest]);
+        let least = runs.vcpu.vtime;
+        io.vcpu
+            .preempts(&config, guests.0, least, (&runs.vcpu, guests.1), false)
+    };
+    while world.guests[0].balance_ns.unsigned_abs() < config.limit_ns {
+        world.step(event(0, 255));
+        world.conserves();
+    }
+    assert!(!is_let_in(&world), "it has had its moment");
+
+    // A turn in five of a core of which a third is its own.
+    for _ in 0..200 {
+        world.asleep = Some(0);
+        for _ in 0..4 {
+            world.step(event(255, 255));
+        }
+        world.asleep = None;
+        let first = world.least(0, Some(0)).expect("there are others");
+        let least = world.vcpus[first].vcpu.vtime;
+        let [(io, guest), first] = world.two(0, first);
+        io.redeem(&config, guest, first, least);
+        io.arrives(&config, least);
+        // Less than all of a turn, or it would go on.
+        world.step(event(0, 200));
+        let sum: i64 = world.guests.iter().map(|guest| guest.balance_ns).sum();
+        assert_eq!(sum, 0);
+    }
+    assert!(world.vcpus[0].vcpu.does_io(&config));
+    let balance = world.guests[0].balance_ns;
+    assert!(
+        balance.unsigned_abs() < config.limit_ns / 4,
+        "{balance} ns are left"
+    );
+    assert!(is_let_in(&world));
 }
 
 /// The neighbour that lends is another than the one that is paid: it must not starve for that.
