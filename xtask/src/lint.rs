@@ -55,6 +55,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
             "ostler-load",
             "ostler-outcome",
             "ostler-scenario",
+            "machine-memory",
         ],
     ),
     (

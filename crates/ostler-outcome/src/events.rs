@@ -256,6 +256,9 @@ pub struct Counters {
     pub kvm_exits: Option<u64>,
     /// Busy time of the cores under test.
     pub busy_core_seconds: f64,
+    /// Energy of all cores, J; `None` where nobody counts it.
+    #[serde(default)]
+    pub energy_j: Option<f64>,
     /// Per guest.
     pub guests: Vec<GuestCounters>,
     /// What the emulated machine counted on cores under test; `None` on wall time, where nobody counts it.

@@ -31,12 +31,14 @@
 //! | [`memory`] | tiered memory: where guests' lies, what moves, and how slow that makes them |
 //! | [`trace`] | a cloud's VMs: the public Azure trace, read, and one generated with its figures |
 //! | [`files`] | a guest with in-memory files, and the control of their size |
-//! | [`outcome`] | what a run comes to |
+//! | [`scenario`] | scenarios as worlds |
+//! | [`run`] | a scenario's cells, told as the lab tells its own |
 //!
 //! A thread's owner never calls the scheduler, and the scheduler knows no guests: each hands the other plain values ([`work`]), and the world
 //! between them carries them over. So each is tested without the other.
 //!
-//! May depend on: model, abi, policy, check, boost, hints, record, scenario. Not on anything that touches Linux.
+//! May depend on: model, abi, policy, check, boost, hints, load (the shape of its lines), outcome, record, scenario, machine/memory (parts). Not on anything
+//! that touches Linux.
 
 pub mod check;
 pub mod costs;
@@ -47,9 +49,10 @@ pub mod host;
 pub mod load;
 pub mod memory;
 pub mod net;
-pub mod outcome;
 pub mod path;
 pub mod random;
+pub mod run;
+pub mod scenario;
 pub mod steward;
 pub mod tenants;
 pub mod trace;

@@ -252,6 +252,11 @@ impl Catalogue {
         Ok(())
     }
 
+    /// The names of all processors.
+    pub fn parts(&self) -> impl Iterator<Item = &str> {
+        self.parts.keys().map(String::as_str)
+    }
+
     /// A processor by its name.
     pub fn part(&self, name: &str) -> Option<&Part> {
         self.parts.get(name)

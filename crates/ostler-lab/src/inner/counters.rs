@@ -141,6 +141,7 @@ impl Reading {
                 .kvm_exits
                 .zip(earlier.kvm_exits)
                 .map(|(now, then)| now.saturating_sub(then)),
+            energy_j: None,
             busy_core_seconds: self.busy_ticks.saturating_sub(earlier.busy_ticks) as f64 / USER_HZ,
             guests,
             machine: self

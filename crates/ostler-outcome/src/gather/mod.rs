@@ -462,6 +462,7 @@ fn policy_line(
                 .map(|g| g.cpu_seconds)
                 .sum()
         }),
+        energy_j: counters.and_then(|c| c.energy_j),
         ops_per_s: answers_per_s(seen),
         cell_p50_us: whole(seen).and_then(|f| f.p50_us),
         cell_p95_us: whole(seen).and_then(|f| f.p95_us),

@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use ostler_model::{CpuId, Nanos};
+use ostler_model::{AgentHealth, AgentState, CpuId, CpuSet, LatencyView, Nanos, Plan, Snapshot};
 
-use crate::tenants::{Owner, Tenants};
+use crate::steward::Steered;
+use crate::tenants::{Housed, Owner, Tenants};
 use crate::work::{Effects, Next, ThreadId, Work};
 
 /// Something that must not be.
@@ -197,5 +198,70 @@ impl<W: Work> Work for Watched<W> {
 
     fn slowdown(&self, thread: ThreadId, cpu: CpuId) -> u32 {
         self.inner.slowdown(thread, cpu)
+    }
+}
+
+/// What a steward asks goes through: it concerns no thread's time.
+impl<W: Steered> Steered for Watched<W> {
+    fn lives(&self, guest: u32) -> bool {
+        self.inner.lives(guest)
+    }
+
+    fn latency(&mut self, guest: u32) -> Option<LatencyView> {
+        self.inner.latency(guest)
+    }
+
+    fn agent(&self, guest: u32) -> Option<(AgentHealth, Option<AgentState>)> {
+        self.inner.agent(guest)
+    }
+
+    fn ask_vcpus(&mut self, guest: u32, vcpus: u32, out: &mut Effects) {
+        self.inner.ask_vcpus(guest, vcpus, out);
+    }
+
+    fn ask_queues(&mut self, guest: u32, queues: u32) {
+        self.inner.ask_queues(guest, queues);
+    }
+
+    fn nic_queues(&self, nic: u32) -> u32 {
+        self.inner.nic_queues(nic)
+    }
+
+    fn nic_irq(&self, nic: u32, queue: u32) -> (CpuId, u64) {
+        self.inner.nic_irq(nic, queue)
+    }
+
+    fn set_nic_queues(&mut self, nic: u32, queues: u32) {
+        self.inner.set_nic_queues(nic, queues);
+    }
+
+    fn set_nic_irq(&mut self, nic: u32, queue: u32, cpu: CpuId) {
+        self.inner.set_nic_irq(nic, queue, cpu);
+    }
+
+    fn set_nic_rps(&mut self, nic: u32, queue: u32, cpus: &CpuSet) {
+        self.inner.set_nic_rps(nic, queue, cpus);
+    }
+
+    fn pins(&self, guest: u32) -> Vec<bool> {
+        self.inner.pins(guest)
+    }
+
+    fn fill(&mut self, snapshot: &mut Snapshot) {
+        self.inner.fill(snapshot);
+    }
+
+    fn carry(&mut self, plan: &Plan, now: Nanos, out: &mut Effects) {
+        self.inner.carry(plan, now, out);
+    }
+}
+
+impl Housed for Watched<Tenants> {
+    fn tenants(&self) -> &Tenants {
+        &self.inner
+    }
+
+    fn tenants_mut(&mut self) -> &mut Tenants {
+        &mut self.inner
     }
 }

@@ -1,6 +1,7 @@
-//! Guests as plain values. Whoever reads a scenario makes these; [`Workload`] has what the lab's scenarios name.
+//! Guests as plain values, and what the workloads that scenarios name do in one.
 
 use ostler_model::{Bytes, GuestId, Nanos};
+pub use ostler_scenario::Workload;
 
 use crate::costs::{INSTRUCTION_NS, path};
 use crate::path::Costs;
@@ -169,97 +170,62 @@ pub struct GuestSpec {
     pub halt_poll: Nanos,
 }
 
-/// What a guest does, by the names of the lab's scenarios, and four that the lab doesn't have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Workload {
-    /// A thread per vCPU.
-    Memcached,
-    /// One thread.
-    Redis,
-    /// A worker per vCPU.
-    Nginx,
-    /// A process per connection.
-    Echo,
-    /// The kernel answers.
-    Ping,
-    /// nginx and a loop on every vCPU.
-    Mixed,
-    /// A task that reads its disk.
-    DiskRead,
-    /// A task that writes it.
-    DiskWrite,
-    /// A loop on every vCPU.
-    Spin,
-    /// Nothing.
-    Idle,
-    /// As many tasks as vCPUs that wait for each other (PARSEC's kind).
-    Barrier,
-    /// The kernel sends packets on (a VNF).
-    Forward,
-    /// Files, as many at once as clients ask for (Hylics).
-    Files,
-    /// As many tasks as vCPUs, four to a lock (FxMark's kind).
-    Lock,
-}
-
-impl Workload {
-    /// What its tasks do in a guest of so many vCPUs.
-    pub fn programs(self, vcpus: u32, costs: &Costs) -> Vec<Program> {
-        // A byte of a value is copied thrice at 10 GB/s (assumed): a tenth of a microsecond for the mean one.
-        let kernel = Nanos(costs.guest_rx.0 + costs.guest_tx.0);
-        let memcached = Time::Etc(costs.request.saturating_sub(kernel), 0.3);
-        let serve = |tasks, sharing, service| Program::Serve {
-            tasks,
-            sharing,
-            service,
-        };
-        let nginx = nanos(costs.request.saturating_sub(kernel).0 as f64 * path::NGINX.value);
-        let nginx = serve(vcpus, Sharing::Connection, Time::Fixed(nginx));
-        let spin = Program::Compute {
-            tasks: vcpus,
-            round: Nanos::from_millis(1),
-        };
-        match self {
-            Workload::Memcached => vec![serve(vcpus, Sharing::Connection, memcached)],
-            Workload::Redis => vec![serve(1, Sharing::Connection, memcached)],
-            Workload::Nginx => vec![nginx],
-            // A read and a write: as the kernel's ways.
-            Workload::Echo => vec![serve(
-                4 * vcpus,
-                Sharing::Connection,
-                Time::Fixed(costs.guest_tx),
-            )],
-            Workload::Ping | Workload::Forward => {
-                vec![serve(0, Sharing::Kernel, Time::Fixed(Nanos::ZERO))]
-            }
-            Workload::Mixed => vec![nginx, spin],
-            Workload::DiskRead | Workload::DiskWrite => vec![Program::Disk { tasks: 1 }],
-            Workload::Spin => vec![spin],
-            Workload::Idle => Vec::new(),
-            Workload::Barrier => vec![Program::Barrier {
-                tasks: vcpus,
-                part: Time::Exponential(Nanos::from_millis(1)),
-                spin: Nanos::ZERO,
-            }],
-            // Segments of 720p, ten seconds long, that take 3.32 s from memory and 4.02 s from the disk (Hylics, 5.3).
-            Workload::Files => vec![Program::Files {
-                tasks: 64,
-                files: 100,
-                size: Bytes(4 << 20),
-                memory: Bytes(256 << 20),
-                service: Time::Fixed(path::FILE.nanos(INSTRUCTION_NS)),
-                disk: path::FILE_DISK.nanos(INSTRUCTION_NS),
-            }],
-            Workload::Lock => vec![Program::Lock {
-                tasks: vcpus,
-                locks: vcpus.div_ceil(4),
-                think: Time::Exponential(Nanos::from_micros(10)),
-                hold: Time::Fixed(Nanos::from_micros(2)),
-                lines: 8,
-                spin: Nanos(u64::MAX),
-                declared: true,
-            }],
+/// What the tasks of a guest of so many vCPUs do, by the name of a scenario.
+pub fn programs(workload: Workload, vcpus: u32, costs: &Costs) -> Vec<Program> {
+    // A byte of a value is copied thrice at 10 GB/s (assumed): a tenth of a microsecond for the mean one.
+    let kernel = Nanos(costs.guest_rx.0 + costs.guest_tx.0);
+    let memcached = Time::Etc(costs.request.saturating_sub(kernel), 0.3);
+    let serve = |tasks, sharing, service| Program::Serve {
+        tasks,
+        sharing,
+        service,
+    };
+    let nginx = nanos(costs.request.saturating_sub(kernel).0 as f64 * path::NGINX.value);
+    let nginx = serve(vcpus, Sharing::Connection, Time::Fixed(nginx));
+    let spin = Program::Compute {
+        tasks: vcpus,
+        round: Nanos::from_millis(1),
+    };
+    match workload {
+        Workload::Memcached => vec![serve(vcpus, Sharing::Connection, memcached)],
+        Workload::Redis => vec![serve(1, Sharing::Connection, memcached)],
+        Workload::Nginx => vec![nginx],
+        // A read and a write: as the kernel's ways.
+        Workload::Echo => vec![serve(
+            4 * vcpus,
+            Sharing::Connection,
+            Time::Fixed(costs.guest_tx),
+        )],
+        Workload::Ping | Workload::Forward => {
+            vec![serve(0, Sharing::Kernel, Time::Fixed(Nanos::ZERO))]
         }
+        Workload::Mixed => vec![nginx, spin],
+        Workload::DiskRead | Workload::DiskWrite => vec![Program::Disk { tasks: 1 }],
+        Workload::Spin => vec![spin],
+        Workload::Idle => Vec::new(),
+        Workload::Barrier => vec![Program::Barrier {
+            tasks: vcpus,
+            part: Time::Exponential(Nanos::from_millis(1)),
+            spin: Nanos::ZERO,
+        }],
+        // Segments of 720p, ten seconds long, that take 3.32 s from memory and 4.02 s from the disk (Hylics, 5.3).
+        Workload::Files => vec![Program::Files {
+            tasks: 64,
+            files: 100,
+            size: Bytes(4 << 20),
+            memory: Bytes(256 << 20),
+            service: Time::Fixed(path::FILE.nanos(INSTRUCTION_NS)),
+            disk: path::FILE_DISK.nanos(INSTRUCTION_NS),
+        }],
+        Workload::Lock => vec![Program::Lock {
+            tasks: vcpus,
+            locks: vcpus.div_ceil(4),
+            think: Time::Exponential(Nanos::from_micros(10)),
+            hold: Time::Fixed(Nanos::from_micros(2)),
+            lines: 8,
+            spin: Nanos(u64::MAX),
+            declared: true,
+        }],
     }
 }
 
@@ -270,7 +236,7 @@ impl GuestSpec {
             id: GuestId::from(id),
             vcpus,
             queues,
-            programs: workload.programs(vcpus, costs),
+            programs: programs(workload, vcpus, costs),
             placement: Placement::Hvm,
             halt_poll: Nanos::ZERO,
         }

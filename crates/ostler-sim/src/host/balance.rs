@@ -296,10 +296,7 @@ impl Host {
             self.reckon(from, now);
         }
         self.dequeue(thread, Why::Moves, now);
-        let load = self.threads[thread as usize].load;
-        self.accounts[from as usize].load.take(load);
         self.come(thread, to, now);
-        self.accounts[to as usize].load.give(load);
     }
 
     /// Whether one that has come is to have the core.

@@ -418,13 +418,19 @@ impl Average {
         }) as u32;
     }
 
-    /// Part of the load goes elsewhere, or comes from there.
-    pub fn take(&mut self, load: Average) {
-        self.value = self.value.saturating_sub(load.value);
+    /// The same at its full resolution, in 16ths of a weight.
+    pub fn sixteenths(&self) -> u32 {
+        self.value
     }
 
-    pub fn give(&mut self, load: Average) {
-        self.value = self.value.saturating_add(load.value);
+    /// Part of the load goes elsewhere, in 16ths of a weight.
+    pub fn take(&mut self, load: u32) {
+        self.value = self.value.saturating_sub(load);
+    }
+
+    /// Or comes from there.
+    pub fn give(&mut self, load: u32) {
+        self.value = self.value.saturating_add(load);
     }
 }
 

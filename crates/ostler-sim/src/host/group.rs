@@ -104,6 +104,55 @@ impl Host {
         }
     }
 
+    /// What the thread that runs has of its guest's weight is looked at anew at each tick (`entity_tick`), or one that never sleeps would keep what it had when
+    /// it was its guest's only one.
+    pub(super) fn tick_group(&mut self, cpu: u32, now: Nanos) {
+        let curr = self.queues[cpu as usize].curr;
+        if curr != NONE && curr & GROUP != 0 {
+            self.pass(curr & !GROUP, now);
+            self.share(curr & !GROUP, now);
+        }
+    }
+
+    /// A thread's part in the load of a core: what it weighs in its queue, as a part of what that weighs there; in 16ths of a weight.
+    fn part_of(&self, own: u32, queue: u32) -> u32 {
+        if self.accounts[queue as usize].group == NONE {
+            return own;
+        }
+        let (weight, _) = self.weight_of(queue);
+        let all = self.queues[queue as usize]
+            .weight()
+            .max(self.accounts[queue as usize].load.get());
+        let part = (u64::from(own) * u64::from(weight)).checked_div(u64::from(all));
+        part.map_or(0, |part| part.min(u64::from(own)) as u32)
+    }
+
+    /// The load of a thread that has come to another core goes with it, at once (`remove_entity_load_avg`, `attach_entity_load_avg`): who balances next sees it there.
+    pub(super) fn carry_load(&mut self, thread: u32, from: u32, to: u32, now: Nanos) {
+        let own = self.threads[thread as usize].load.sixteenths();
+        if own == 0 {
+            return;
+        }
+        let (left, come) = (self.queue_of(thread, from), self.queue_of(thread, to));
+        self.pass(from, now);
+        self.pass(left, now);
+        let part = self.part_of(own, left);
+        self.accounts[from as usize].load.take(part);
+        if left != from {
+            self.accounts[left as usize].load.take(own);
+            self.pass(left, now);
+            self.share(left, now);
+        }
+        self.pass(to, now);
+        if come != to {
+            self.accounts[come as usize].load.give(own);
+            self.pass(come, now);
+            self.share(come, now);
+        }
+        let part = self.part_of(own, come);
+        self.accounts[to as usize].load.give(part);
+    }
+
     /// Puts a thread into a core's queues.
     pub(super) fn enqueue(&mut self, thread: u32, cpu: u32, now: Nanos) {
         let queue = self.queue_of(thread, cpu);

@@ -402,6 +402,7 @@ impl Host {
 
     /// A thread comes to wait on a core, from sleep or from another.
     pub(super) fn come(&mut self, thread: u32, cpu: u32, now: Nanos) {
+        let from = self.threads[thread as usize].cpu;
         self.arrive(thread, cpu, now);
         if self.threads[thread as usize].boost {
             self.come_boost(thread, cpu, now);
@@ -411,6 +412,9 @@ impl Host {
             self.reckon(cpu, now);
         }
         self.enqueue(thread, cpu, now);
+        if from != cpu {
+            self.carry_load(thread, from, cpu, now);
+        }
     }
 
     /// A thread is on a core's side from now on, and waits.
@@ -470,6 +474,7 @@ impl Host {
         self.reckon(cpu, now);
         self.tick_on(cpu, scene);
         self.pass(cpu, now);
+        self.tick_group(cpu, now);
         self.tick_boost(cpu, scene);
         self.balance(cpu, scene);
         if self.cores[cpu as usize].doing == Doing::Thread && self.cores[cpu as usize].resched {

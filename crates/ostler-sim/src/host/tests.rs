@@ -486,3 +486,25 @@ fn owners_that_ask_for_ever_are_cut_off() {
         "{error}"
     );
 }
+
+/// Two guests on six cores, of which one has more threads than the other but not more to say: its threads, wherever they began, come to where the other's
+/// are, until both have about half. What cores' loads are is the guests' weights, wherever their threads are.
+#[test]
+fn guests_that_float_have_about_equal_shares_of_the_host() {
+    let sleeper = Habit::Sleeper {
+        work: 1_000_000,
+        sleep: 100_000,
+    };
+    for habit in [Habit::Spin, sleeper] {
+        let mut threads = vec![(Some(0), all(), Habit::Spin); 4];
+        threads.extend([(Some(1), all(), habit); 8]);
+        let mut world = world(&topology(1, 1, 6, false), &threads);
+        assert_eq!(watched(&mut world, Nanos(5 * SECOND.0), None), []);
+        let four: u64 = (0..4).map(|at| ran(&world, at)).sum();
+        let cores = four as f64 / 5e9;
+        assert!((2.8..3.6).contains(&cores), "{habit:?}: {cores} of 6 cores");
+        let loads = world.host.accounts[..6].iter();
+        let load: u32 = loads.map(|account| account.load.get()).sum();
+        assert!((1900..2350).contains(&load), "{habit:?}: a load of {load}");
+    }
+}

@@ -1,6 +1,6 @@
 //! A host as it is at a moment, for whoever observes it: nothing of it can be changed.
 
-use ostler_model::{CpuId, CpuSet, Nanos};
+use ostler_model::{CpuId, CpuSet, GuestBoost, GuestId, Nanos};
 
 use super::core::{CoreTime, Doing};
 use super::fair::NONE;
@@ -120,6 +120,47 @@ impl View<'_> {
     pub fn moves(&self, thread: ThreadId) -> (u64, u64) {
         let known = &self.host.threads[thread.0 as usize];
         (known.switches, known.migrations)
+    }
+
+    /// Whether a cgroup has only what others leave.
+    pub fn is_idle(&self, group: GroupId) -> bool {
+        self.host.groups[group.0 as usize].idle
+    }
+
+    /// The cores that a cgroup's threads may run on.
+    pub fn cpuset(&self, group: GroupId) -> CpuSet {
+        self.host.groups[group.0 as usize].cpuset
+    }
+
+    /// What the boost scheduler has done for and to a guest, as the daemon tells it of a host; `None` where it has none of its vCPUs.
+    pub fn guest_boost(
+        &self,
+        id: &GuestId,
+        group: GroupId,
+        vcpus: &[ThreadId],
+    ) -> Option<GuestBoost> {
+        let boost = self.host.boost.as_deref()?;
+        let members = || vcpus.iter().filter_map(|vcpu| boost.member(vcpu.0));
+        let number = members().next()?.guest as usize;
+        let account = boost.guests.get(number)?;
+        let times = || vcpus.iter().map(|vcpu| self.thread_time(*vcpu));
+        Some(GuestBoost {
+            guest: id.clone(),
+            vcpus: members().count() as u32,
+            io_vcpus: members().filter(|m| m.vcpu.does_io(&boost.config)).count() as u32,
+            ran: Nanos(times().map(|time| time.ran).sum()),
+            waited: Nanos(times().map(|time| time.waited).sum()),
+            served: Nanos(boost.service_ran(number)),
+            balance_ns: account.balance_ns,
+            borrowed: Nanos(account.borrowed_ns),
+            paid: Nanos(account.paid_ns),
+            lent: Nanos(account.lent_ns),
+            returned: Nanos(account.returned_ns),
+            boosts: members().map(|member| member.boosts).sum(),
+            refused: members().map(|member| member.refused).sum(),
+            tasks_seen: 0,
+            delays: self.host.groups[group.0 as usize].delays.to_vec(),
+        })
     }
 
     /// What was counted.

@@ -55,6 +55,26 @@ impl Histogram {
         self.sum += u128::from(time.0);
     }
 
+    /// Counts all that another has counted.
+    pub fn merge(&mut self, more: &Histogram) {
+        if more.count == 0 {
+            return;
+        }
+        if self.counts.is_empty() {
+            self.counts = vec![0; BUCKETS];
+        }
+        if self.count == 0 {
+            (self.lowest, self.highest) = (more.lowest, more.highest);
+        }
+        self.lowest = self.lowest.min(more.lowest);
+        self.highest = self.highest.max(more.highest);
+        for at in more.lowest..=more.highest {
+            self.counts[at] = self.counts[at].saturating_add(more.counts[at]);
+        }
+        self.count += more.count;
+        self.sum += more.sum;
+    }
+
     /// How many.
     pub fn count(&self) -> u64 {
         self.count

@@ -7,12 +7,13 @@
 )]
 
 pub mod histogram;
+pub mod record;
 
 use ostler_model::Nanos;
 
 pub use histogram::Histogram;
+pub use record::Record;
 
-use crate::outcome::Latency;
 use crate::random::{Stream, nanos};
 
 /// When requests come, at a rate.
@@ -65,6 +66,19 @@ pub const PACKETS_NGINX: u32 = 1708;
 /// The longest chain (DESIGN: placement's limit).
 pub const ROUTE_MAX: usize = 8;
 
+/// Response times, us.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Latency {
+    /// Mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: f64,
+    /// 95th percentile.
+    pub p95: f64,
+    /// 99th percentile.
+    pub p99: f64,
+}
+
 /// A client.
 #[derive(Debug)]
 pub struct Client {
@@ -79,6 +93,8 @@ pub struct Client {
     at: Nanos,
     /// What came of it.
     pub books: Books,
+    /// Where it is kept second by second, if it is.
+    pub record: Option<u32>,
 }
 
 /// What clients saw.
@@ -111,6 +127,7 @@ impl Client {
             first_flow,
             stream,
             books: Books::default(),
+            record: None,
         }
     }
 

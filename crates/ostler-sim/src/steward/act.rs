@@ -123,7 +123,7 @@ impl Steward {
     }
 
     fn nic_to<W: Steered>(&self, plan: &NicPlan, world: &mut World<W>) -> Result<(), WorldError> {
-        let Some(nic) = self.nics.iter().position(|nic| nic.name == plan.name) else {
+        let Some(nic) = self.facts.nics.iter().position(|nic| nic.name == plan.name) else {
             return Ok(());
         };
         world.act(|_, scene| {

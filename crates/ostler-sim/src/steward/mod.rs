@@ -17,8 +17,8 @@ mod sense;
 use std::sync::Arc;
 
 use ostler_model::{
-    AgentHealth, AgentState, CpuId, CpuSet, Facts, GuestId, Intent, LatencyView, Nanos, NicFacts,
-    NodeId, Plan, Reason, Snapshot, State, Topology,
+    AgentHealth, AgentState, CpuId, CpuSet, Facts, GuestId, Intent, LatencyView, Nanos, Plan,
+    Reason, Snapshot, State,
 };
 use ostler_policy::decide;
 use ostler_record::{Cost, Period, Wall};
@@ -60,6 +60,11 @@ pub trait Steered: Work {
     /// These cores share a queue's softirq work; none: the interrupted one does it.
     fn set_nic_rps(&mut self, nic: u32, queue: u32, cpus: &CpuSet);
 
+    /// Which of its vCPUs a guest asks to keep in their cache groups, in order; none: it asks nothing.
+    fn pins(&self, _guest: u32) -> Vec<bool> {
+        Vec::new()
+    }
+
     /// Puts in whatever else is sensed of them: memory, packets by queue, wishes, files.
     fn fill(&mut self, _snapshot: &mut Snapshot) {}
 
@@ -82,17 +87,6 @@ pub struct StewardGuest {
     pub vcpus: Vec<ThreadId>,
     /// Its vhost workers', in order of queue.
     pub vhost: Vec<ThreadId>,
-}
-
-/// A NIC; its number with [`Steered`] is its place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StewardNic {
-    /// Its name.
-    pub name: String,
-    /// Queues that it has.
-    pub queues: u32,
-    /// Where it is plugged in.
-    pub node: Option<NodeId>,
 }
 
 /// What a turn of the loop came to.
@@ -120,7 +114,6 @@ pub struct Steward {
     facts: Arc<Facts>,
     intent: Arc<Intent>,
     guests: Vec<StewardGuest>,
-    nics: Vec<StewardNic>,
     state: State,
     /// The plan in force.
     plan: Option<Arc<Plan>>,
@@ -139,37 +132,20 @@ pub struct Steward {
 }
 
 impl Steward {
-    /// Of a host of this topology. Guests are to be in order of id.
-    pub fn new(
-        topology: Topology,
-        intent: Intent,
-        mut guests: Vec<StewardGuest>,
-        nics: Vec<StewardNic>,
-        seed: u64,
-    ) -> Steward {
+    /// Of a host. The numbers of its NICs with [`Steered`] are their places in its facts.
+    pub fn new(facts: Facts, intent: Intent, mut guests: Vec<StewardGuest>, seed: u64) -> Steward {
         guests.sort_by(|one, other| one.id.cmp(&other.id));
-        let facts = Facts {
-            kernel: "6.12.0".into(),
-            topology,
-            nics: nics
-                .iter()
-                .map(|nic| NicFacts {
-                    name: nic.name.clone(),
-                    queues_max: nic.queues,
-                    rss_settable: true,
-                    node: nic.node,
-                })
-                .collect(),
-            ..Facts::default()
-        };
-        let irqs = nics.iter().map(|nic| vec![0; nic.queues as usize]);
+        let irqs = facts
+            .nics
+            .iter()
+            .map(|nic| vec![0; nic.queues_max as usize]);
+        let irqs = irqs.collect();
         Steward {
             facts: Arc::new(facts),
             intent: Arc::new(intent),
-            irqs: irqs.collect(),
+            irqs,
             latency: vec![None; guests.len()],
             guests,
-            nics,
             state: State::default(),
             plan: None,
             seed,

@@ -1,13 +1,15 @@
 //! What the steward sees.
 
+use std::collections::BTreeMap;
+
 use ostler_model::{
-    AgentView, CpuUsage, GuestSource, GuestView, HostCounters, IrqId, IrqView, LatencyView, Nanos,
-    NicView, Pid, Snapshot, ThreadUsage, Tid, VcpuView, VhostView,
+    AgentView, CpuId, CpuSet, CpuUsage, GuestId, GuestSource, GuestView, GuestWishes, HintsVcpu,
+    HostCounters, IrqId, IrqView, LatencyView, Nanos, NicView, Pid, RunnableView, Snapshot,
+    ThreadUsage, Tid, VcpuView, VhostView,
 };
-use ostler_model::{CpuSet, GuestId};
 
 use super::{Steered, Steward};
-use crate::host::{ThreadTime, View};
+use crate::host::{State, ThreadTime, View};
 use crate::work::ThreadId;
 use crate::world::World;
 
@@ -63,11 +65,11 @@ impl Steward {
             });
             snapshot.guests.push(guest);
         }
-        for (at, nic) in self.nics.iter().enumerate() {
+        for (at, nic) in self.facts.nics.iter().enumerate() {
             if !self.intent.nics.contains(&nic.name) {
                 continue;
             }
-            let irqs = (0..nic.queues).map(|queue| {
+            let irqs = (0..nic.queues_max).map(|queue| {
                 let (cpu, count) = world.work.nic_irq(at as u32, queue);
                 let known = &mut self.irqs[at][queue as usize];
                 let since = if first { 0 } else { count - *known };
@@ -89,8 +91,42 @@ impl Steward {
         snapshot
             .nics
             .sort_by(|one, other| one.name.cmp(&other.name));
+        if self.intent.hints.is_some() {
+            self.wishes(world, &mut snapshot);
+        }
         world.work.fill(&mut snapshot);
         snapshot
+    }
+
+    /// Where vCPUs run or wait, how many there are on each core, and what guests ask for theirs.
+    fn wishes<W: Steered>(&self, world: &World<W>, snapshot: &mut Snapshot) {
+        let view = world.host.view(world.now());
+        let mut counts: BTreeMap<CpuId, u32> = view.online().iter().map(|cpu| (cpu, 0)).collect();
+        for guest in self.guests.iter().filter(|g| world.work.lives(g.number)) {
+            let pins = world.work.pins(guest.number);
+            let vcpus = guest.vcpus.iter().enumerate().map(|(at, thread)| {
+                let wants = matches!(view.state(*thread), State::Runs | State::Waits);
+                let cpu = view.cpu(*thread);
+                if let Some(count) = counts.get_mut(&cpu).filter(|_| wants) {
+                    *count += 1;
+                }
+                HintsVcpu {
+                    // A vCPU that sleeps wakes where it was, if it can.
+                    cpu: Some(cpu),
+                    pin: pins.get(at).copied().unwrap_or(false),
+                }
+            });
+            let vcpus = vcpus.collect();
+            snapshot.wishes.push(GuestWishes {
+                guest: guest.id.clone(),
+                vcpus,
+                age: Nanos::ZERO,
+            });
+        }
+        let runnable = counts.into_iter();
+        snapshot.runnable = runnable
+            .map(|(cpu, vcpus)| RunnableView { cpu, vcpus })
+            .collect();
     }
 
     fn cores_since(&mut self, view: View<'_>, first: bool) -> Vec<CpuUsage> {

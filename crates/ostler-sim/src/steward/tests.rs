@@ -1,7 +1,8 @@
 //! A host of guests that compute and one that sleeps and wakes, under stewards of all kinds.
 
 use ostler_model::{
-    ActMode, BoostSettings, Class, Cpu, GuestMatch, GuestRule, PartitionPolicy, QueueCount,
+    ActMode, BoostSettings, Class, Cpu, GuestMatch, GuestRule, NicFacts, NodeId, PartitionPolicy,
+    QueueCount, Topology,
 };
 
 use super::*;
@@ -196,12 +197,19 @@ fn world(busy: u64) -> (World<Fakes>, Vec<StewardGuest>) {
 }
 
 fn steward(intent: Intent, guests: Vec<StewardGuest>) -> Steward {
-    let nic = StewardNic {
+    let nic = NicFacts {
         name: "eth0".into(),
-        queues: 4,
+        queues_max: 4,
+        rss_settable: true,
         node: None,
     };
-    Steward::new(topology(8), intent, guests, vec![nic], 1)
+    let facts = Facts {
+        kernel: "6.12.0".into(),
+        topology: topology(8),
+        nics: vec![nic],
+        ..Facts::default()
+    };
+    Steward::new(facts, intent, guests, 1)
 }
 
 /// Runs it for so many periods, watched; each turn.
@@ -299,7 +307,11 @@ fn energy_gives_fewer_cores_than_there_are_and_the_guest_still_does_its_work() {
     intent.guests.truncate(1);
     intent.default_class = Class::Unmanaged;
     let mut steward = steward(intent, guests[..1].to_vec());
+    // Nobody else is there: a hog that nobody manages would be anywhere.
     world.work.lives[1] = false;
+    world
+        .act(|host, scene| host.set_frozen(guests[1].group, true, scene))
+        .unwrap();
     run(&mut world, &mut steward, 50);
     let plan = steward.plan().unwrap();
     let held = plan.groups.vcpu.len() + plan.groups.nq.len();

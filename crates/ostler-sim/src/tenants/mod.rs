@@ -13,7 +13,8 @@
 //! | `vcpu` | what a vCPU does with its core |
 //! | `tasks` | the steps of tasks' programs |
 //! | `ways` | messages from stage to stage |
-//! | `steer` | what plans ask, what is sensed, what goes wrong |
+//! | `steer` | what can be asked of them, what they tell, what goes wrong |
+//! | `steered` | all of that as a steward has it |
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -23,6 +24,7 @@
 #[cfg(test)]
 mod driver;
 mod steer;
+mod steered;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -32,12 +34,13 @@ mod ways;
 use ostler_model::{CpuId, CpuSet, Nanos, Topology};
 
 pub use steer::{Agent, Faults};
+pub use steered::{Housed, NIC};
 
 use crate::guest::cache::FileCache;
 use crate::guest::place::Placing;
 use crate::guest::program::{Barrier, Lock, Service};
 use crate::guest::{Activity, Guest, GuestSpec, Phase, Program, Running, Task, Vcpu};
-use crate::load::{Client, Histogram, LoadSpec, ROUTE_MAX};
+use crate::load::{Client, Histogram, LoadSpec, ROUTE_MAX, Record};
 use crate::net::Net;
 use crate::net::nic::{Nic, NicSpec};
 use crate::net::vhost::Worker;
@@ -126,12 +129,17 @@ pub struct Tenants {
     pub clients: Vec<Client>,
     /// What goes wrong.
     pub faults: Faults,
+    /// Loads that are kept second by second.
+    pub records: Vec<Record>,
     costs: Costs,
     ground: Ground,
     owners: Vec<Owner>,
     first_thread: u32,
     /// Response times on each guest's tap, since they were last asked for.
     taps: Vec<Histogram>,
+    /// How many responses there were when this was last asked, and their mean.
+    told_of: Vec<(u64, Nanos)>,
+    flows: steered::Flows,
     /// How crowded each node's memory is, in parts of [`FULL_SPEED`].
     pressure: Vec<u32>,
 }
@@ -155,10 +163,13 @@ impl Tenants {
             workers: Vec::new(),
             clients: Vec::new(),
             faults: Faults::new(spec.seed),
+            records: Vec::new(),
             costs: spec.costs,
             owners: Vec::new(),
             first_thread: spec.first_thread,
             taps: vec![Histogram::default(); spec.guests.len()],
+            told_of: vec![(0, Nanos::ZERO); spec.guests.len()],
+            flows: steered::Flows::default(),
             pressure: Vec::new(),
             ground,
         };
@@ -247,6 +258,17 @@ impl Tenants {
         }
         self.guests.push(guest);
         Ok(())
+    }
+
+    /// Keeps what comes of these clients, by number, in one record.
+    pub fn keep(&mut self, record: Record, clients: &[usize]) {
+        let number = self.records.len() as u32;
+        self.records.push(record);
+        for client in clients {
+            if let Some(client) = self.clients.get_mut(*client) {
+                client.record = Some(number);
+            }
+        }
     }
 
     /// The threads that it wants, in order of their numbers, from the first on.

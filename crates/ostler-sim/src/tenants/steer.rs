@@ -7,7 +7,6 @@ use ostler_model::{AgentHealth, AgentState, Bytes, CpuId, GuestHints, LatencyVie
 use super::Tenants;
 use crate::guest::{Activity, FilesView, Program};
 use crate::net::Loss;
-use crate::outcome::GuestOutcome;
 use crate::random::Stream;
 use crate::work::{Effect, Effects};
 
@@ -28,8 +27,10 @@ pub enum Agent {
 pub struct Faults {
     /// A NIC's interrupt is lost, with this probability.
     pub nic_interrupt: f64,
-    /// A guest's, likewise.
+    /// A guest's, likewise: any guest's.
     pub guest_interrupt: f64,
+    /// Those of these guests.
+    pub guest_interrupts: BTreeMap<u32, f64>,
     /// Agents that misbehave, by guest.
     pub agents: BTreeMap<u32, Agent>,
     stream: Stream,
@@ -41,6 +42,7 @@ impl Faults {
         Faults {
             nic_interrupt: 0.0,
             guest_interrupt: 0.0,
+            guest_interrupts: BTreeMap::new(),
             agents: BTreeMap::new(),
             stream: Stream::new(seed, "faults", 0),
         }
@@ -50,8 +52,10 @@ impl Faults {
         self.nic_interrupt > 0.0 && self.stream.chance(self.nic_interrupt)
     }
 
-    pub(super) fn loses_guest_interrupt(&mut self) -> bool {
-        self.guest_interrupt > 0.0 && self.stream.chance(self.guest_interrupt)
+    pub(super) fn loses_guest_interrupt(&mut self, guest: u32) -> bool {
+        let own = self.guest_interrupts.get(&guest).copied();
+        let chance = own.unwrap_or(self.guest_interrupt);
+        chance > 0.0 && self.stream.chance(chance)
     }
 }
 
@@ -97,8 +101,13 @@ impl Tenants {
             return false;
         }
         let guest = &mut self.guests[g as usize];
+        let before = guest.vcpus_active;
         guest.allow(vcpus);
         let active = guest.vcpus_active;
+        // Those that come are idle, and an idle one looks for tasks that wait elsewhere: the guest's kernel kicks it (`nohz_balancer_kick`).
+        for v in before..active {
+            out.notify(guest.vcpus[v as usize].thread);
+        }
         for v in active..guest.vcpus.len() as u32 {
             for task in std::mem::take(&mut guest.vcpus[v as usize].queue) {
                 guest.waiting -= 1;
@@ -268,29 +277,5 @@ impl Tenants {
             }
         });
         guest.done as f64 + rounds.sum::<f64>()
-    }
-
-    /// What came of a guest after so many seconds, but for what only its host knows (run and wait times).
-    pub fn outcome(&mut self, g: u32, seconds: f64) -> GuestOutcome {
-        let mut outcome = GuestOutcome {
-            work_per_s: self.done(g) / seconds,
-            ..GuestOutcome::default()
-        };
-        let mut mine = self
-            .clients
-            .iter_mut()
-            .filter(|c| c.spec.route.last() == Some(&g));
-        // A guest has one load at a time in a cell; of several the first tells of times.
-        for client in mine.by_ref() {
-            let slo = client.spec.slo;
-            outcome.sent += client.books.sent;
-            outcome.answered += client.books.answered;
-            outcome.lost += client.books.lost;
-            outcome.latency_us = outcome.latency_us.or_else(|| client.books.latency());
-            outcome.slo_met_share = outcome
-                .slo_met_share
-                .or_else(|| client.books.slo_met_share(slo));
-        }
-        outcome
     }
 }

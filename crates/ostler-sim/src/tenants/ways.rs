@@ -23,16 +23,25 @@ impl Tenants {
         let flow = entry.flow();
         let packets = entry.spec.packets;
         let due = now.saturating_sub(wire);
+        if let Some(record) = entry.record {
+            self.records[record as usize].due(due);
+        }
         let message = self.net.send(now, client as u32, flow, due, packets);
         self.next_arrival(client, out);
-        let queue = self.nic.queue(self.net.message(message).hash);
+        let hash = self.net.message(message).hash;
+        let queue = self.nic.queue(hash);
+        self.flows.count(queue, client as u32, hash);
         self.offer(queue, message, Loss::Ring, None, now, out);
     }
 
     /// A message is lost.
     pub(super) fn lose(&mut self, message: u32, loss: Loss, now: Nanos) {
-        let load = self.net.message(message).load;
-        self.clients[load as usize].books.lost += 1;
+        let known = self.net.message(message);
+        let (due, client) = (known.due, &mut self.clients[known.load as usize]);
+        client.books.lost += 1;
+        if let Some(record) = client.record {
+            self.records[record as usize].ended(due, None);
+        }
         self.net.lose(now, message, loss);
     }
 
@@ -293,7 +302,10 @@ impl Tenants {
 
     /// A guest is told that its queue has something.
     fn ring(&mut self, number: u32, cpu: CpuId, out: &mut Effects) {
-        if self.faults.loses_guest_interrupt() {
+        if self
+            .faults
+            .loses_guest_interrupt(self.workers[number as usize].guest)
+        {
             // The queue isn't masked: the next message brings the next interrupt.
             return;
         }
@@ -332,7 +344,11 @@ impl Tenants {
         }
         let there = now.saturating_add(self.costs.wire);
         let slo = client.spec.slo;
-        client.books.answer(there, there.saturating_sub(due), slo);
+        let time = there.saturating_sub(due);
+        client.books.answer(there, time, slo);
+        if let Some(record) = client.record {
+            self.records[record as usize].ended(due, Some(time));
+        }
         self.net.answer(now, message);
     }
 }

@@ -141,6 +141,11 @@ pub(super) struct Boost {
 }
 
 impl Boost {
+    /// What a guest's other threads have run.
+    pub fn service_ran(&self, guest: usize) -> u64 {
+        self.services.get(guest).map_or(0, |service| service.ran_ns)
+    }
+
     pub fn new(config: Config, domains: &[CpuSet], cores: usize) -> Boost {
         let mut boost = Boost {
             config,

@@ -1,0 +1,210 @@
+//! A scenario's cells, run and told: each policy under each load in each round, in worlds of their own.
+//!
+//! ```text
+//!  Scenario -> Run (checked: every policy's configuration, every guest) -> for each cell, in any order and on any thread:
+//!      world at rest -> steward begins -> settle_s -> load, faults -> drain -> events, as the lab's host tells them
+//! ```
+//!
+//! Cells know nothing of each other, and each is drawn from its own seed, which is the same for all policies of a round: so they can run at
+//! once, be run again alone, and be gone on with after a run that was cut off. What comes of the events is `ostler-outcome`'s to say.
+//!
+//! | part | what it is |
+//! |---|---|
+//! | `cell` | the time of a cell: what is to happen when |
+//! | `watch` | what is counted and sampled |
+//! | `faults` | what goes wrong at a time |
+
+mod cell;
+mod faults;
+mod watch;
+
+use std::collections::BTreeMap;
+
+use ostler_model::{Bytes, Facts, Intent, MemoryFacts, MemoryNode, Nanos, NicFacts, NodeId};
+use ostler_outcome::events::{Cell, Event, Stamped};
+use ostler_outcome::order;
+use ostler_outcome::report::Clock;
+use ostler_scenario::Scenario;
+
+use crate::scenario::{self, PolicyError};
+use crate::tenants::{NIC, TenantsError};
+use crate::world::WorldError;
+
+/// What can't be run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A policy's steward refuses what it is told.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// The guests can't be.
+    #[error(transparent)]
+    Tenants(#[from] TenantsError),
+    /// A world can't go on.
+    #[error("{cell}: {error}")]
+    World {
+        /// Where.
+        cell: String,
+        /// Why.
+        error: WorldError,
+    },
+    /// Its host and VMs are a fleet's.
+    #[error("scenario `{0}` has a fleet; run it as one")]
+    Fleet(String),
+    /// Nobody is named so.
+    #[error("scenario `{scenario}` has no policy `{policy}`; it has {there}")]
+    NoPolicy {
+        /// The scenario.
+        scenario: String,
+        /// What was asked for.
+        policy: String,
+        /// What there is.
+        there: String,
+    },
+}
+
+/// How a run is watched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Watch {
+    /// The books of messages, threads and cores are kept a second time, and what differs is told as a problem of its cell. Costs half of the speed.
+    pub books: bool,
+}
+
+/// A scenario that can be run: everything in it was looked at.
+#[derive(Debug)]
+pub struct Run {
+    scenario: Scenario,
+    facts: Facts,
+    intents: BTreeMap<String, Option<Intent>>,
+    seed: u64,
+    watch: Watch,
+}
+
+impl Run {
+    /// Checks all that a scenario's cells need.
+    pub fn new(scenario: Scenario, seed: u64, watch: Watch) -> Result<Run, RunError> {
+        if scenario.fleet.is_some() {
+            return Err(RunError::Fleet(scenario.name));
+        }
+        let facts = facts(&scenario);
+        let mut intents = BTreeMap::new();
+        for policy in &scenario.policies {
+            let intent = scenario::intent(&scenario, policy, &facts)?;
+            intents.insert(policy.name.clone(), intent);
+        }
+        let run = Run {
+            scenario,
+            facts,
+            intents,
+            seed,
+            watch,
+        };
+        for (load, _) in run.scenario.loads.iter().enumerate() {
+            let cell = scenario::CellLoad {
+                load,
+                start: Nanos::ZERO,
+                seed,
+            };
+            let tenants = scenario::tenants(&run.scenario, cell);
+            crate::tenants::Tenants::new(tenants.spec, &run.facts.topology)?;
+        }
+        Ok(run)
+    }
+
+    /// The same with these policies alone, and what others are compared with if that is the first of them.
+    pub fn only(mut self, policies: &[String]) -> Result<Run, RunError> {
+        for policy in policies {
+            if !self.intents.contains_key(policy) {
+                let there: Vec<_> = self.intents.keys().cloned().collect();
+                return Err(RunError::NoPolicy {
+                    scenario: self.scenario.name,
+                    policy: policy.clone(),
+                    there: there.join(", "),
+                });
+            }
+        }
+        if !policies.is_empty() {
+            let wanted = |name: &String| policies.contains(name);
+            self.scenario.policies.retain(|policy| wanted(&policy.name));
+            let named = |policy: &str| policies.iter().any(|name| name == policy);
+            self.scenario.expectations.retain(|expected| {
+                named(&expected.policy) && expected.of.as_deref().is_none_or(named)
+            });
+        }
+        Ok(self)
+    }
+
+    /// What is run.
+    pub fn scenario(&self) -> &Scenario {
+        &self.scenario
+    }
+
+    /// What it is drawn from.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Its cells, in order.
+    pub fn cells(&self) -> Vec<Cell> {
+        order::cells(&self.scenario)
+    }
+
+    /// What a run says before its cells. `revision` and `started` are for whoever reads it: the world knows no clock.
+    pub fn begins(&self, revision: &str, started: &str) -> [Stamped; 2] {
+        let event = |event| Stamped { t_ms: 0, event };
+        [
+            event(Event::Run {
+                revision: revision.to_owned(),
+                started: started.to_owned(),
+                qemu: format!("simulated, seed {}", self.seed),
+                clock: Clock::Machine,
+            }),
+            event(Event::Up {
+                kernel: "EEVDF as of 6.12, simulated".to_owned(),
+                cpus: self.scenario.host.cpus.count(),
+            }),
+        ]
+    }
+
+    /// Runs a cell. `on` is told how far it is, 0 to 1, now and then.
+    pub fn cell(&self, cell: &Cell, on: &mut dyn FnMut(f64)) -> Result<CellRun, RunError> {
+        cell::run(self, cell, on)
+    }
+}
+
+/// What came of a cell.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CellRun {
+    /// What its host told, from its beginning to its end.
+    pub told: Vec<Stamped>,
+    /// How much happened in its world.
+    pub events: u64,
+}
+
+/// What a scenario's host is, as a steward finds it.
+fn facts(scenario: &Scenario) -> Facts {
+    let host = &scenario.host;
+    let nodes = (0..).zip(scenario::nodes(host));
+    Facts {
+        kernel: "6.12.0".into(),
+        topology: scenario::topology(host),
+        memory: MemoryFacts {
+            nodes: nodes
+                .map(|(node, memory)| MemoryNode {
+                    node: NodeId(node),
+                    bytes: Bytes(memory.bytes),
+                    far: !memory.local,
+                    latency: Some(crate::random::nanos(memory.latency_ns)),
+                    bytes_per_s: Some(crate::random::nanos(memory.bytes_per_s).0),
+                })
+                .collect(),
+            distances: Vec::new(),
+        },
+        nics: vec![NicFacts {
+            name: NIC.to_owned(),
+            queues_max: host.pnic_queues,
+            rss_settable: true,
+            node: Some(NodeId(0)),
+        }],
+        ..Facts::default()
+    }
+}

@@ -1,0 +1,278 @@
+//! Guests and their clients: what scenarios say of them, as plain values of the world's.
+
+use std::collections::BTreeMap;
+
+use ostler_model::{Bytes, CpuSet, GuestId, Nanos, NodeId};
+use ostler_scenario::{self as scenario, Guest, Load, Scenario, Wait, Wakeups, Workload};
+
+use crate::guest::spec::{self, GuestSpec, Placement, Program, Time};
+use crate::load::{Arrivals, LoadSpec, PACKETS, PACKETS_NGINX, ROUTE_MAX, Step};
+use crate::net::nic::NicSpec;
+use crate::path::Costs;
+use crate::random::nanos;
+use crate::tenants::TenantsSpec;
+
+/// Which load a cell is about, and when that begins.
+#[derive(Clone, Copy, Debug)]
+pub struct CellLoad {
+    /// Its number in the scenario.
+    pub load: usize,
+    /// When it begins.
+    pub start: Nanos,
+    /// Draws everything.
+    pub seed: u64,
+}
+
+/// What a world's tenants are made of, and who is who.
+#[derive(Clone, Debug)]
+pub struct TenantsOf {
+    /// The tenants; the number of their first thread is for the host to say.
+    pub spec: TenantsSpec,
+    /// Guests of the scenario, by number there, for each of the tenants' guests.
+    pub guests: Vec<usize>,
+    /// The clients of the cell's own load; the others are in the background.
+    pub clients: Vec<usize>,
+}
+
+/// The tenants of a cell.
+pub fn tenants(scenario: &Scenario, cell: CellLoad) -> TenantsOf {
+    let all = || {
+        let guests = scenario.guests.iter().enumerate();
+        guests.flat_map(|(at, guest)| guest.names().map(move |name| (at, name)))
+    };
+    let numbers: BTreeMap<String, u32> = all()
+        .zip(0..)
+        .map(|((_, name), number)| (name, number))
+        .collect();
+    let loads = || scenario.loads.iter().enumerate();
+    let asked = loads().filter(|(at, load)| *at == cell.load || load.background);
+    let of = |load: &Load| scenario.guests.iter().find(|g| g.name == load.guest);
+    let forwards = |load: &Load| of(load).is_some_and(|g| g.workload == Workload::Forward);
+    // Packets that are sent on come in bulk: interrupts and wake-ups are shared by many.
+    let bulk = forwards(&scenario.loads[cell.load]);
+    let costs = if bulk {
+        Costs::bulk()
+    } else {
+        Costs::default()
+    };
+    let costs = costs.at(scenario.host.instruction_ns);
+    let seconds = scenario.loads[cell.load].seconds();
+    let (mut specs, mut clients) = (Vec::new(), Vec::new());
+    for (at, load) in asked {
+        // Who answers nobody is measured by the work that it does.
+        let Some(guest) = of(load).filter(|guest| guest.workload.answers()) else {
+            continue;
+        };
+        for (place, name) in guest.names().enumerate() {
+            let route = route(scenario, guest, place, &name, &numbers);
+            if at == cell.load {
+                clients.push(specs.len());
+            }
+            // In the background, one begins with the world, and goes on for as long as that does.
+            let (start, steps) = if load.background && at != cell.load {
+                let end = cell.start.as_secs_f64() + seconds;
+                (Nanos::ZERO, again(load, end))
+            } else {
+                (cell.start, steps(load))
+            };
+            specs.push(LoadSpec {
+                route,
+                connections: load.connections,
+                start,
+                steps,
+                arrivals: match load.arrivals {
+                    scenario::Arrivals::Poisson => Arrivals::Poisson,
+                    scenario::Arrivals::Even => Arrivals::Even,
+                    scenario::Arrivals::Etc => Arrivals::Etc,
+                },
+                packets: match guest.workload {
+                    Workload::Nginx | Workload::Mixed => PACKETS_NGINX,
+                    _ => PACKETS,
+                },
+                slo: guest.slo_p95_us.map(Nanos::from_micros),
+            });
+        }
+    }
+    let guests = all().map(|(at, name)| guest_spec(&scenario.guests[at], &name, &costs));
+    TenantsOf {
+        spec: TenantsSpec {
+            guests: guests.collect(),
+            nic: NicSpec {
+                queues: scenario.host.pnic_queues,
+                node: first_node(scenario),
+                ..NicSpec::default()
+            },
+            irq_cores: scenario.host.under_test,
+            loads: specs,
+            costs,
+            seed: cell.seed,
+            first_thread: 0,
+        },
+        guests: all().map(|(at, _)| at).collect(),
+        clients,
+    }
+}
+
+/// The NIC is at the node of the first core under test.
+fn first_node(scenario: &Scenario) -> NodeId {
+    let tested: CpuSet = scenario.host.under_test;
+    let nodes = scenario.host.nodes.iter();
+    let at = nodes
+        .map(|node| node.cpus)
+        .position(|cpus| tested.first().is_some_and(|first| cpus.contains(first)));
+    NodeId(u32::try_from(at.unwrap_or(0)).unwrap_or(0))
+}
+
+/// The guests that a request passes: of several alike, each sends on to its like.
+fn route(
+    scenario: &Scenario,
+    first: &Guest,
+    place: usize,
+    name: &str,
+    numbers: &BTreeMap<String, u32>,
+) -> Vec<u32> {
+    let mut route: Vec<u32> = numbers.get(name).copied().into_iter().collect();
+    let mut at = first;
+    while route.len() < ROUTE_MAX
+        && let Some(next) = at.sends_to()
+        && let Some(guest) = scenario.guests.iter().find(|guest| guest.name == next)
+    {
+        let names: Vec<_> = guest.names().collect();
+        let number = names.get(place % names.len().max(1));
+        let Some(number) = number.and_then(|name| numbers.get(name)) else {
+            break;
+        };
+        route.push(*number);
+        at = guest;
+    }
+    route
+}
+
+fn steps(load: &Load) -> Vec<Step> {
+    let steps = load.steps.iter().map(|step| Step {
+        rate: step.rate,
+        seconds: step.seconds,
+    });
+    steps.collect()
+}
+
+/// The steps again and again, until so many seconds are full.
+fn again(load: &Load, seconds: f64) -> Vec<Step> {
+    let once = steps(load);
+    let mut all = Vec::new();
+    let mut left = seconds;
+    if load.seconds() <= 0.0 {
+        return all;
+    }
+    for step in once.iter().cycle() {
+        if left <= 0.0 {
+            break;
+        }
+        let seconds = step.seconds.min(left);
+        left -= seconds;
+        all.push(Step {
+            rate: step.rate,
+            seconds,
+        });
+    }
+    all
+}
+
+fn guest_spec(guest: &Guest, name: &str, costs: &Costs) -> GuestSpec {
+    GuestSpec {
+        programs: programs(guest, costs),
+        placement: match guest.wakeups {
+            Wakeups::Hvm => Placement::Hvm,
+            Wakeups::Pvm => Placement::Pvm,
+            Wakeups::Pload => Placement::Pload,
+            Wakeups::Cgsched => Placement::CgSched,
+        },
+        halt_poll: guest.halt_poll,
+        id: GuestId::from(name),
+        vcpus: guest.vcpus,
+        queues: guest.queues,
+    }
+}
+
+/// What the workload does unless told, and over it what the scenario says.
+fn programs(guest: &Guest, costs: &Costs) -> Vec<Program> {
+    let mut programs = spec::programs(guest.workload, guest.vcpus, costs);
+    let Some(own) = &guest.program else {
+        return programs;
+    };
+    for program in &mut programs {
+        match (own, program) {
+            (scenario::Program::Serve(own), Program::Serve { tasks, service, .. }) => {
+                *tasks = own.threads.unwrap_or(*tasks);
+                *service = time(own.time);
+            }
+            (scenario::Program::Forward(own), Program::Serve { service, .. }) => {
+                *service = own.work.map_or(*service, time);
+            }
+            (
+                scenario::Program::Files(own),
+                Program::Files {
+                    tasks,
+                    files,
+                    size,
+                    memory,
+                    service,
+                    disk,
+                },
+            ) => {
+                let all = own.size.0.saturating_mul(own.count.into());
+                *tasks = own.threads;
+                *files = own.count.into();
+                *size = own.size;
+                *memory = Bytes(nanos(all as f64 * own.cacheable).0);
+                *service = time(own.time);
+                *disk = own.disk;
+            }
+            (scenario::Program::Barrier(own), Program::Barrier { tasks, part, spin }) => {
+                *tasks = own.threads;
+                *part = time(own.compute);
+                *spin = wait(own.wait);
+            }
+            (
+                scenario::Program::Lock(own),
+                Program::Lock {
+                    tasks,
+                    locks,
+                    think,
+                    hold,
+                    lines,
+                    spin,
+                    declared,
+                },
+            ) => {
+                *tasks = own.threads;
+                *locks = own.locks;
+                *think = time(own.think);
+                *hold = time(own.hold);
+                *lines = own.lines;
+                *spin = wait(own.wait);
+                *declared = own.declared;
+            }
+            // Beside a server, `mixed` computes.
+            _ => {}
+        }
+    }
+    programs
+}
+
+fn wait(wait: Wait) -> Nanos {
+    match wait {
+        Wait::Block => Nanos::ZERO,
+        Wait::Spin => Nanos(u64::MAX),
+        Wait::SpinFor(time) => time,
+    }
+}
+
+fn time(time: scenario::Time) -> Time {
+    match time {
+        scenario::Time::Fixed(time) => Time::Fixed(time),
+        scenario::Time::Exponential { mean } => Time::Exponential(mean),
+        scenario::Time::LogNormal { median, sigma } => Time::LogNormal(median, sigma),
+        scenario::Time::Either { usual, rare, share } => Time::Either(usual, rare, share),
+    }
+}

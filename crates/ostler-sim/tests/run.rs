@@ -1,0 +1,232 @@
+//! Scenarios' cells: run with their books kept twice, and told in the words of the lab.
+
+use std::path::Path;
+
+use ostler_outcome::events::{Event, Stamped};
+use ostler_outcome::gather::{self, JsonLine};
+use ostler_scenario::Scenario;
+use ostler_sim::run::{Run, RunError, Watch};
+use ostler_sim::scenario::Simulated;
+use proptest::prelude::*;
+
+fn scenario(text: &str) -> Scenario {
+    Scenario::parse(text, Path::new("test.toml"), &Simulated).expect("a scenario")
+}
+
+fn run(text: &str, seed: u64) -> Run {
+    Run::new(scenario(text), seed, Watch { books: true }).expect("a run")
+}
+
+fn told(run: &Run) -> Vec<Stamped> {
+    let mut events = run.begins("test", "now").to_vec();
+    for cell in run.cells() {
+        let ran = run.cell(&cell, &mut |_| {}).expect("a cell");
+        events.extend(ran.told);
+    }
+    events
+}
+
+/// What was wrong in any cell.
+fn problems(events: &[Stamped]) -> Vec<&String> {
+    let of_cells = events.iter().filter_map(|stamped| match &stamped.event {
+        Event::CellEnd { problems, .. } => Some(problems),
+        _ => None,
+    });
+    of_cells.flatten().collect()
+}
+
+fn lines(run: &Run) -> Vec<JsonLine> {
+    let events = told(run);
+    assert_eq!(problems(&events), Vec::<&String>::new());
+    let summaries = gather::summaries(run.scenario(), &events);
+    summaries.iter().flat_map(gather::Summary::lines).collect()
+}
+
+const RAMP: &str = r#"
+name = "ramp"
+summary = "A memcached guest whose load goes up and down beside one that computes."
+rounds = 1
+settle_s = 0.5
+[host]
+cores = 8
+memory = "3G"
+under_test = "0-5"
+client = "6-7"
+instruction_ns = 10.0
+pnic_queues = 4
+[[guest]]
+name = "lc"
+class = "latency-critical"
+vcpus = 4
+queues = 4
+memory = "256M"
+workload = "memcached"
+slo_p95 = "10ms"
+[[guest]]
+name = "be"
+class = "best-effort"
+vcpus = 4
+memory = "192M"
+workload = "spin"
+[[load]]
+guest = "lc"
+connections = 16
+steps = [{ rate = 400, seconds = 2 }, { rate = 1600, seconds = 2 }, { rate = 400, seconds = 2 }]
+[[policy]]
+name = "vanilla"
+[[policy]]
+name = "energy"
+[policy.steward.partition]
+policy = "energy"
+[[policy]]
+name = "resource"
+[policy.steward.partition]
+policy = "resource"
+[[policy]]
+name = "boost"
+[policy.steward.partition]
+policy = "time-sharing"
+queues = "one"
+[policy.steward.cores]
+managed = "0-3"
+[policy.steward.boost]
+mode = "io"
+"#;
+
+#[test]
+fn policies_do_what_they_are_for() {
+    let lines = lines(&run(RAMP, 1));
+    let of = |name: &str| {
+        let line = lines.iter().find(|line| line.line.policy == name);
+        line.expect("a policy")
+    };
+    let (vanilla, energy, resource) = (of("vanilla"), of("energy"), of("resource"));
+    let less = |one: Option<f64>, other: Option<f64>, times: f64| {
+        one.expect("measured") < other.expect("measured") * times
+    };
+    assert!(less(
+        energy.line.core_seconds,
+        vanilla.line.core_seconds,
+        0.8
+    ));
+    assert!(less(
+        energy.line.migrations_per_s,
+        vanilla.line.migrations_per_s,
+        0.5
+    ));
+    assert!(less(energy.line.energy_j, vanilla.line.energy_j, 1.0));
+    assert!(energy.line.slo_met_share > Some(0.8), "{:?}", energy.line);
+    assert!(energy.behaviour.vcpu_cores_max > energy.behaviour.vcpu_cores_min);
+    assert!(energy.behaviour.tap_periods > 50);
+    assert!(resource.behaviour.be_cores_s > 3.0);
+    for line in [vanilla, energy] {
+        let answers = line.line.ops_per_s.expect("measured");
+        assert!((answers / 800.0 - 1.0).abs() < 0.1, "{answers}");
+        assert!(line.work_per_s["be"] > 0.0);
+    }
+    let boost = of("boost");
+    assert!(boost.line.irq_to_run_p99_us.is_some());
+    assert!(
+        boost
+            .line
+            .fairness_error_10s
+            .is_some_and(|error| error < 0.5)
+    );
+}
+
+#[test]
+fn the_same_seed_tells_the_same_and_another_one_something_else() {
+    let events = |seed| {
+        let run = run(RAMP, seed)
+            .only(&["resource".to_owned()])
+            .expect("it is there");
+        told(&run)[2..].to_vec()
+    };
+    assert_eq!(events(7), events(7));
+    assert_ne!(events(7), events(8));
+}
+
+#[test]
+fn faults_at_a_time_happen_then() {
+    let dies = format!("{RAMP}\n[[fault]]\nkind = \"guest-dies\"\nguest = \"be\"\nat = \"3s\"\n");
+    let run = run(&dies, 1)
+        .only(&["vanilla".to_owned()])
+        .expect("it is there");
+    let events = told(&run);
+    assert_eq!(problems(&events), Vec::<&String>::new());
+    for stamped in &events {
+        if let Event::Sample { guests, .. } = &stamped.event {
+            let be = guests
+                .iter()
+                .find(|guest| guest.name == "be")
+                .expect("it was there");
+            // It settles for half a second, and dies 3 s later.
+            assert_eq!(
+                be.cpu_ms == 0,
+                stamped.t_ms > 4000,
+                "{} {be:?}",
+                stamped.t_ms
+            );
+        }
+    }
+}
+
+#[test]
+fn a_policy_whose_configuration_is_wrong_is_refused_before_anything_runs() {
+    let wrong = RAMP.replace("policy = \"resource\"", "policy = \"resouce\"");
+    let error = Run::new(scenario(&wrong), 1, Watch::default()).expect_err("it is wrong");
+    let text = error.to_string();
+    assert!(
+        text.contains("policy `resource`") && text.contains("resouce"),
+        "{text}"
+    );
+    let error = run(RAMP, 1)
+        .only(&["none".to_owned()])
+        .expect_err("it isn't there");
+    assert!(matches!(error, RunError::NoPolicy { .. }));
+    assert!(error.to_string().contains("vanilla"), "{error}");
+}
+
+const STEWARDS: [Option<&str>; 7] = [
+    None,
+    Some("partition.policy = \"performance\""),
+    Some("partition.policy = \"energy\""),
+    Some("partition.policy = \"resource\""),
+    Some("partition = { policy = \"time-sharing\", queues = \"one\" }\nboost.mode = \"io\""),
+    Some(
+        "partition.policy = \"time-sharing\"\nboost = { mode = \"io\", workers = false, slice = \"500us\" }\nhints = {}",
+    ),
+    Some("partition.policy = \"performance\"\nplacement = {}\nhints = {}"),
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whatever a scenario says: its cells run to their end, no plan is refused, and all books are right. What fails shrinks to a scenario's file, which is
+    /// printed.
+    #[test]
+    fn books_are_right_in_every_scenario(scenario in ostler_scenario::testing::scenario(), first in 0..STEWARDS.len(), seed in any::<u64>()) {
+        let mut short = scenario;
+        short.rounds = 1;
+        short.loads.truncate(2);
+        for load in &mut short.loads {
+            load.steps.truncate(2);
+            for step in &mut load.steps {
+                step.seconds = step.seconds.min(0.2);
+                step.rate = step.rate.min(5000.0);
+            }
+        }
+        short.settle_s = short.settle_s.min(0.3);
+        short.expectations.clear();
+        for (at, policy) in short.policies.iter_mut().enumerate() {
+            let own = STEWARDS[(at + first) % STEWARDS.len()];
+            policy.steward = own.map(|own| toml::from_str(own).expect("a steward's configuration"));
+        }
+        let file = short.to_toml();
+        let run = Run::new(short, seed, Watch { books: true });
+        let run = run.map_err(|error| TestCaseError::fail(format!("{error}\n{file}")))?;
+        let events = told(&run);
+        let wrong = problems(&events);
+        prop_assert!(wrong.is_empty(), "{wrong:?} with seed {seed} in\n{file}");
+    }
+}
