@@ -7,7 +7,7 @@ use ostler_report::table::{Better, Column, Row};
 
 use super::summary::RunSummary;
 
-const COLUMNS: [Column<Figures>; 11] = [
+const COLUMNS: [Column<Figures>; 12] = [
     Column {
         field: "max_rate_under_slo",
         head: "highest load within SLO, /s",
@@ -85,6 +85,14 @@ const COLUMNS: [Column<Figures>; 11] = [
         say: short,
         read: |f| f.be_core_seconds,
     },
+    // The last: where nobody counts energy, it isn't shown.
+    Column {
+        field: "energy_j",
+        head: "energy, J",
+        better: Better::Less,
+        say: short,
+        read: |f| f.energy_j,
+    },
 ];
 
 /// The table.
@@ -100,7 +108,9 @@ pub fn table(run: &RunSummary) -> Node {
             figures: &policy.figures,
         })
         .collect();
-    ostler_report::table::table("summary-table", &COLUMNS, &rows, run.rounds)
+    let counted = rows.iter().any(|row| row.figures.energy_j.is_some());
+    let columns = &COLUMNS[..COLUMNS.len() - usize::from(!counted)];
+    ostler_report::table::table("summary-table", columns, &rows, run.rounds)
 }
 
 #[cfg(test)]

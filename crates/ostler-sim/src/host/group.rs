@@ -133,7 +133,7 @@ impl Host {
         if own == 0 {
             return;
         }
-        let (left, come) = (self.queue_of(thread, from), self.queue_of(thread, to));
+        let (left, come) = (self.find_queue(thread, from), self.queue_of(thread, to));
         self.pass(from, now);
         self.pass(left, now);
         let part = self.part_of(own, left);
