@@ -15,8 +15,8 @@
 //! - **Caches**, with `timing=caches`: what an access to memory costs is asked of a model of the machine's caches and memory
 //!   ([`qemu::accesses`], and `machine/memory`).
 //! - **Halted cores** hold nobody back. From the moment one is kicked (an interrupt, a piece of work) it does, at the time of
-//!   the kick: until its thread has got a real core, the others can't run away from it. So the real machine's wake-up
-//!   latency doesn't leak into the emulated one.
+//!   the core that kicks it: until its thread has got a real core, the others can't run away from it. So the real machine's wake-up
+//!   latency doesn't leak into the emulated one, nor does how far the others happen to be.
 //! - **Timers** are fired by the cores' own threads when time comes to their deadline, never by QEMU's main loop at
 //!   some real moment. When every core is halted, time skips to the next deadline. It stands still while a disk
 //!   request is on its way: how long the real disk takes must not be told in the jumps of an idle machine.

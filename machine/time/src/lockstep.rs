@@ -11,7 +11,9 @@
 //! | absent | was running, but hasn't been seen for seconds of real time | no |
 //!
 //! Without *kicked*, the time between an interrupt and the target's first instruction would be as long as the real
-//! machine took to schedule a thread, told in the others' instructions. *Absent* is a way out, not a part of ordinary
+//! machine took to schedule a thread, told in the others' instructions. The time of a kick is that of whoever kicks, not of whoever has
+//! come furthest: how far that is, within a quantum, is the real machine's choice. Nobody can have run away from it by then, since the
+//! kicker itself holds all others back. *Absent* is a way out, not a part of ordinary
 //! life: whatever a core waits for inside QEMU, the rest of the machine doesn't wait with it for ever.
 //!
 //! All of it is atomics without a lock: each core writes its own seat; others write it only to move *idle* to *kicked*, a
@@ -162,16 +164,16 @@ impl Lockstep {
         State::of(seat.state.swap(State::Running as u8, Ordering::SeqCst))
     }
 
-    /// A core halts. Work may have come while it was about to: it asks `has_work` after it has shown itself idle, so that
-    /// either it sees the work or whoever brings it sees it idle.
-    pub fn rest(&self, core: usize, has_work: impl FnOnce() -> bool) {
+    /// A core halts; its own clock says `local`. Work may have come while it was about to: it asks `has_work` after it has shown
+    /// itself idle, so that either it sees the work or whoever brings it sees it idle. Then it goes on from where it is.
+    pub fn rest(&self, core: usize, local: i64, has_work: impl FnOnce() -> bool) {
         self.set(core, State::Idle);
         if has_work() {
-            self.kick(core, self.now());
+            self.kick(core, local);
         }
     }
 
-    /// Somebody whose time is `at` has given a core work.
+    /// Somebody whose time is `at` has given a core work. Of several, the first counts.
     pub fn kick(&self, core: usize, at: i64) {
         let seat = &self.seats[core];
         if seat.state.load(Ordering::SeqCst) == State::Idle as u8 {

@@ -40,6 +40,8 @@ struct Core {
     work: bool,
     local: i64,
     kicked_at: Option<i64>,
+    /// What it was woken for first, with work or without: it starts from then.
+    starts_at: Option<i64>,
 }
 
 /// The machine that the rules are tried on.
@@ -69,6 +71,16 @@ impl World {
             target.kicked_at = Some(at);
         }
         target.work = true;
+        self.disturb(core, at);
+    }
+
+    /// Kicks a core, for work or for nothing. If it was at rest until now, this is when it starts from; or, if it was woken for nothing before,
+    /// then if that was later.
+    fn disturb(&mut self, core: usize, at: i64) {
+        if self.lockstep.seat(core).0 == State::Idle {
+            let starts_at = &mut self.cores[core].starts_at;
+            *starts_at = (*starts_at).max(Some(at));
+        }
         self.lockstep.kick(core, at);
     }
 
@@ -76,7 +88,12 @@ impl World {
         let target = &mut self.cores[core];
         if target.halted && target.work {
             let start = self.lockstep.resume(core, target.local);
-            assert!(start >= target.local, "a core's time never goes back");
+            let from = target.starts_at.expect("it was kicked");
+            assert_eq!(
+                start,
+                from.max(target.local),
+                "it starts when it was kicked, or later if it was later itself"
+            );
             if let Some(at) = target.kicked_at.take() {
                 // One that was woken for nothing shortly before starts from then: no more than cores may be apart anyway.
                 assert!(
@@ -105,7 +122,7 @@ impl World {
         let me = self.cores[core];
         match act {
             Act::Wake => self.wake(core),
-            Act::Disturb if me.halted => self.lockstep.kick(core, self.lockstep.now()),
+            Act::Disturb if me.halted => self.disturb(core, self.lockstep.now()),
             _ if me.halted || self.held(core) => {}
             Act::Run(ns) => {
                 self.cores[core].local += ns;
@@ -118,12 +135,11 @@ impl World {
             Act::Halt => {
                 self.cores[core].halted = true;
                 let work = self.cores[core].work;
-                self.lockstep.rest(core, || work);
+                self.cores[core].starts_at = work.then_some(me.local);
+                self.lockstep.rest(core, me.local, || work);
             }
-            Act::Kick(other) if other != core => {
-                let at = self.lockstep.advance(me.local);
-                self.kick(other, at);
-            }
+            // At its own time, however far the others are.
+            Act::Kick(other) if other != core => self.kick(other, me.local),
             Act::Kick(_) | Act::Disturb => {}
         }
         assert!(self.lockstep.now() >= before, "time never goes back");
@@ -141,7 +157,6 @@ impl World {
         for (number, core) in self.cores.iter().enumerate() {
             let (state, time) = self.lockstep.seat(number);
             if core.halted && core.work {
-                // A core that was demoted and given work again restarts from the machine's time.
                 assert_ne!(state, State::Running);
                 assert!(
                     state == State::Kicked,
@@ -159,11 +174,12 @@ impl World {
                     ahead - core.local
                 );
             }
-            // While it waits for a real core, nobody runs away from it.
-            if let (Some(at), Some(ahead)) = (core.kicked_at, ahead) {
+            // While it waits for a real core, nobody runs away from where it will start.
+            if let (true, Some(at), Some(ahead)) = (core.work, core.starts_at, ahead) {
+                let start = at.max(core.local);
                 assert!(
-                    ahead - at <= QUANTUM + STEP,
-                    "core {number} was woken at {at}, and others are at {ahead}"
+                    ahead - start <= QUANTUM + STEP,
+                    "core {number} is to start at {start}, and others are at {ahead}"
                 );
             }
         }
@@ -236,8 +252,12 @@ fn work_that_comes_while_halting_isnt_missed() {
     let lockstep = Lockstep::new(2, QUANTUM);
     lockstep.resume(1, 0);
     lockstep.publish(0, 700);
-    lockstep.rest(1, || true);
-    assert_eq!(lockstep.seat(1), (State::Kicked, 700));
+    lockstep.rest(1, 300, || true);
+    assert_eq!(
+        lockstep.seat(1),
+        (State::Kicked, 300),
+        "it goes on from where it is, not from where others are"
+    );
     assert!(!lockstep.everyone_rests(|_| true));
 }
 
@@ -256,7 +276,7 @@ fn an_excused_core_holds_nobody_back_until_it_is_seen_again() {
         .expect("it is behind again");
     assert!(lockstep.excuse(holder));
     assert_eq!(lockstep.holder(0, QUANTUM + 2, |_| true), None);
-    lockstep.rest(0, || false);
+    lockstep.rest(0, QUANTUM + 2, || false);
     assert!(
         lockstep.everyone_rests(|core| core == 1),
         "nor does it keep time from skipping"

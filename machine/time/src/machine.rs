@@ -391,7 +391,11 @@ impl<E: Emulator> Machine<E> {
     /// For a core, or for a machine whose cores are all halted, that has come to `time`.
     fn fire_locked(&self, core: Option<usize>, time: i64) {
         let now = self.lockstep.now();
+        // A timer isn't this core's doing: it goes off when the machine's time has come to it.
+        let outer = HAPPENS_AT.get();
+        HAPPENS_AT.set(outer.or(Some(now)));
         self.emulator.run_timers();
+        HAPPENS_AT.set(outer);
         self.fired_until.fetch_max(now, Ordering::SeqCst);
         if let Some(fused) = &self.fused {
             let block = core.map_or(0, |core| self.emulator.uninterrupted(core));
@@ -416,7 +420,8 @@ impl<E: Emulator> Machine<E> {
     /// A core's thread has found nothing to do, and is about to sleep.
     pub fn rest(&self, core: usize) {
         self.show(core);
-        let time = self.lockstep.advance(self.local(core));
+        let local = self.local(core);
+        let time = self.lockstep.advance(local);
         if let Some(fused) = &self.fused {
             // Before it is halted: what happens next must be known by then. While a disk is at work, time stands still.
             let next = if self.emulator.disk_is_busy() {
@@ -426,7 +431,8 @@ impl<E: Emulator> Machine<E> {
             };
             fused.timer(next.map(|ns| time + ns));
         }
-        self.lockstep.rest(core, || self.emulator.has_work(core));
+        self.lockstep
+            .rest(core, local, || self.emulator.has_work(core));
         self.let_go(core, i64::MAX);
         self.bell.wake();
     }
@@ -443,10 +449,17 @@ impl<E: Emulator> Machine<E> {
         self.let_go(core, start);
     }
 
-    /// Somebody is about to wake a core's thread. From now on nobody runs away from it.
+    /// Somebody is about to wake a core's thread. From now on nobody runs away from it. What another core does happens at that
+    /// core's own time, wherever the furthest one is.
     pub fn kicked(&self, core: usize) {
         let at = match (HAPPENS_AT.get(), role()) {
             (Some(at), _) => at,
+            // One that others don't wait for may be far behind them: what it does happens when it is back.
+            (None, Role::Core(waker)) if self.lockstep.seat(waker).0 == State::Running => {
+                let at = self.local(waker);
+                self.lockstep.advance(at);
+                at
+            }
             (None, Role::Core(_)) => self.read(),
             (None, Role::Ours | Role::Other) => self.outside(),
         };

@@ -2,8 +2,8 @@
 //! real machine's scheduler interferes as it likes. What must hold is that nothing hangs and that nobody sees time go back
 //! or run away.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
 use super::*;
@@ -17,6 +17,11 @@ const QUANTUM: i64 = 10_000;
 const BLOCK: u64 = 50;
 /// What a test may take in real time before it counts as hung; the watchdog of these tests.
 const HUNG: Duration = Duration::from_mins(2);
+
+thread_local! {
+    /// Whether this thread has the lock.
+    static LOCKED: Cell<bool> = const { Cell::new(false) };
+}
 
 #[derive(Default)]
 struct FakeCore {
@@ -63,7 +68,16 @@ impl Fake {
             .expect("it is there")
     }
 
+    /// Under the lock, as a core halts: so it either halts before, or sees it.
     fn interrupt(&self, core: usize) {
+        if LOCKED.get() {
+            self.interrupt_locked(core);
+        } else {
+            self.locked(&mut || self.interrupt_locked(core));
+        }
+    }
+
+    fn interrupt_locked(&self, core: usize) {
         let machine = self.machine();
         self.cores[core].pending.fetch_add(1, Ordering::SeqCst);
         machine.kicked(core);
@@ -102,7 +116,9 @@ impl Emulator for Fake {
     }
     fn locked(&self, body: &mut dyn FnMut()) {
         let _guard = self.lock.lock().expect("nobody panicked");
+        LOCKED.set(true);
         body();
+        LOCKED.set(false);
     }
     fn due_in(&self) -> Option<i64> {
         let (due, _) = (*self.timer.lock().expect("nobody panicked"))?;
@@ -349,6 +365,60 @@ fn a_ball_that_is_passed_around_takes_the_same_time_each_round() {
             "a round took {round} ns: {rounds:?}"
         );
     }
+}
+
+/// A third core runs ahead as far as it may, which is as far as the real machine's scheduler lets it.
+#[test]
+fn a_woken_core_starts_at_its_wakers_time_wherever_others_are() {
+    const ROUNDS: u64 = 1000;
+    let machine = build(3);
+    let done = AtomicBool::new(false);
+    let passed_at = [AtomicI64::new(0), AtomicI64::new(0)];
+    let wrong = Mutex::new(Vec::new());
+    let ahead = AtomicU64::new(0);
+    let begun = Barrier::new(2);
+    run(&machine, |core| {
+        if core == 2 {
+            while !done.load(Ordering::SeqCst) {
+                machine.execute(2, 700);
+            }
+            return;
+        }
+        let other = 1 - core;
+        begun.wait();
+        for round in 0..ROUNDS {
+            if round > 0 || core == 1 {
+                let own = machine.local(core);
+                machine.halt(core);
+                let expected = own.max(passed_at[other].load(Ordering::SeqCst));
+                let start = machine.local(core);
+                if start != expected {
+                    wrong
+                        .lock()
+                        .expect("nobody panicked")
+                        .push((start, expected));
+                }
+            }
+            // Less than a quantum, and more.
+            machine.execute(core, BLOCK * (round * 37 % 300 + 1));
+            // It is to sleep: one that runs hears an interrupt at its own time.
+            while machine.lockstep.seat(other).0 != State::Idle {
+                std::thread::yield_now();
+            }
+            let at = machine.local(core);
+            ahead.fetch_add(u64::from(machine.lockstep.now() > at), Ordering::SeqCst);
+            passed_at[core].store(at, Ordering::SeqCst);
+            machine.emulator.interrupt(other);
+        }
+        done.store(core == 1, Ordering::SeqCst);
+    });
+    let wrong = wrong.into_inner().expect("nobody panicked");
+    assert!(wrong.is_empty(), "started, and should have: {wrong:?}");
+    let ahead = ahead.into_inner();
+    assert!(
+        ahead > ROUNDS / 10,
+        "another core was further only {ahead} times"
+    );
 }
 
 #[test]
