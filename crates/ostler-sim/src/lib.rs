@@ -24,6 +24,7 @@
 //! | [`guest`] | guests, their kernels and tasks |
 //! | [`net`] | the way of a packet: NIC queues, softirqs, vhost workers |
 //! | [`load`] | clients |
+//! | [`parallel`] | many worlds at once, the same for any number of threads |
 //! | [`path`] | what a packet's way costs in a world, and how near cores are |
 //! | [`tenants`] | all of these together: the owner of the host's threads |
 //! | [`steward`] | the daemon's loop around the host: sees, decides, has it judged, acts |
@@ -49,6 +50,7 @@ pub mod host;
 pub mod load;
 pub mod memory;
 pub mod net;
+pub mod parallel;
 pub mod path;
 pub mod random;
 pub mod run;

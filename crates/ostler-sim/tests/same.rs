@@ -2,6 +2,9 @@
 
 mod worlds;
 
+use std::num::NonZeroUsize;
+
+use ostler_sim::parallel::in_parallel;
 use worlds::{Class, outcome};
 
 /// What came of each world when this was written. So it is on every machine, optimised or not, and whatever is done for speed leaves it as it is.
@@ -17,6 +20,20 @@ const OUTCOMES: [(u64, Class, u64); 4] = [
 fn worlds_come_to_the_same_everywhere() {
     let all = OUTCOMES.map(|(seed, class, _)| (seed, class, outcome(seed, class)));
     assert_eq!(all, OUTCOMES, "a world does something else than before");
+}
+
+#[test]
+fn worlds_on_many_threads_come_to_the_same_as_one_after_the_other() {
+    let worlds = || {
+        let all = [Class::Fair, Class::Boost, Class::BoostWorkers];
+        let job = |seed| move || outcome(seed, all[usize::try_from(seed).unwrap_or(0) % 3]);
+        (10..16).map(job).collect::<Vec<_>>()
+    };
+    let threads = |count| NonZeroUsize::new(count).expect("some");
+    let alone: Vec<_> = worlds().into_iter().map(|world| world()).collect();
+    for count in [2, 5] {
+        assert_eq!(in_parallel(worlds(), threads(count)), alone);
+    }
 }
 
 #[test]
