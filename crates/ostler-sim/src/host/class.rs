@@ -155,21 +155,27 @@ impl Host {
 
     /// One of the class that sleeps is woken; on which core it waits.
     pub(super) fn wake_boost(&mut self, thread: u32, now: Nanos) -> u32 {
-        let allowed = self.allowed[thread as usize];
+        let allowed = &self.allowed[thread as usize];
         let prev = self.threads[thread as usize].cpu;
-        let idle = self.idle.intersection(&allowed);
-        let near = (0..super::map::LEVELS)
-            .map(|level| idle.intersection(self.map.span(prev, level)))
-            .find(|near| !near.is_empty());
-        let found = if idle.contains(CpuId(prev)) {
+        let mine = allowed.contains(CpuId(prev));
+        let found = if mine && self.idle.contains(CpuId(prev)) {
             Some(prev)
+        } else if self.idle.is_disjoint(allowed) {
+            None
         } else {
+            let idle = self.idle.intersection(allowed);
+            let near = (0..super::map::LEVELS)
+                .map(|level| idle.intersection(self.map.span(prev, level)))
+                .find(|near| !near.is_empty());
             near.and_then(|near| self.whole(&near, prev))
         };
         let cpu = match found {
             Some(cpu) => cpu,
-            None if allowed.contains(CpuId(prev)) => prev,
-            None => self.anywhere(&allowed),
+            None if mine => prev,
+            None => {
+                let allowed = self.allowed[thread as usize];
+                self.anywhere(&allowed)
+            }
         };
         self.arrive(thread, cpu, now);
         if let Some((boost, sight)) = self.boost_at(now) {

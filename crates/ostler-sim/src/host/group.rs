@@ -24,6 +24,7 @@ pub(super) enum Why {
 
 impl Host {
     /// The queue of a thread on the core that it is on, or was last: that core's own, or its group's there.
+    #[inline]
     pub(super) fn queue_of(&mut self, thread: u32, cpu: u32) -> u32 {
         debug_assert_eq!(self.threads[thread as usize].cpu, cpu);
         let known = self.threads[thread as usize].queue;

@@ -12,8 +12,15 @@ const TAKES_AT_ONCE: u64 = 1 << 62;
 const STEAL_MAX: usize = 64;
 
 impl Boost {
-    /// How readily a thread takes a core from the one that has it, 0: not at all.
-    fn rate(&self, thread: u32, cpu: u32, least: u64, event: bool, sight: &Sight<'_>) -> u64 {
+    /// How readily a thread takes a core from the one that has it, if that is more than `best`; 0: no more, or not at all.
+    fn rate(
+        &self,
+        (thread, cpu): (u32, u32),
+        least: u64,
+        event: bool,
+        best: u64,
+        sight: &Sight<'_>,
+    ) -> u64 {
         let core = &self.cores[cpu as usize];
         let has = if core.runs == NONE {
             core.held
@@ -35,6 +42,18 @@ impl Boost {
         if core.runs != NONE {
             vtime += sight.now - runs.runs_since;
         }
+        let mut rated = vtime;
+        if !boosted {
+            rated |= TAKES_UNBOOSTED;
+        }
+        if core.runs != NONE {
+            rated |= TAKES_AT_ONCE;
+        }
+        rated += 1;
+        // Whether it takes it at all is the dearer question.
+        if rated <= best {
+            return 0;
+        }
         let takes = if event {
             // The C tells guests apart by where they are.
             mine.guest != runs.guest
@@ -44,16 +63,7 @@ impl Boost {
         } else {
             !boosted && mine.vcpu.vtime + self.wake_granularity < vtime
         };
-        if !takes {
-            return 0;
-        }
-        if !boosted {
-            vtime |= TAKES_UNBOOSTED;
-        }
-        if core.runs != NONE {
-            vtime |= TAKES_AT_ONCE;
-        }
-        vtime + 1
+        if takes { rated } else { 0 }
     }
 
     /// The core that a thread takes from another.
@@ -62,7 +72,7 @@ impl Boost {
         let least = if least == u64::MAX { domain.now } else { least };
         let mut best = (0, None);
         for cpu in &domain.cores {
-            let rated = self.rate(thread, *cpu, least, event, sight);
+            let rated = self.rate((thread, *cpu), least, event, best.0, sight);
             if rated > best.0 {
                 best = (rated, Some(*cpu));
             }

@@ -84,7 +84,7 @@ pub(super) struct Domain {
     pub now: u64,
     pub cores: Vec<u32>,
     /// Threads that wait, by the virtual time that they had when they came.
-    pub queue: Vec<(u64, u32)>,
+    pub queue: VecDeque<(u64, u32)>,
     /// Somebody in the queue has to be told from its place there.
     pub stirred: bool,
 }
@@ -172,7 +172,7 @@ impl Boost {
             boost.domains.push(Domain {
                 now: 0,
                 cores: set.iter().map(|cpu| cpu.0).collect(),
-                queue: Vec::new(),
+                queue: VecDeque::new(),
                 stirred: false,
             });
             for cpu in set {

@@ -38,23 +38,28 @@ impl Boost {
             second_vtime: u64::MAX,
         };
         let mut looked = 0;
-        for (at, (_, thread)) in self.domains[number as usize].queue.iter().enumerate() {
-            if at >= SEARCH_MAX || looked >= LOOK_MAX {
+        let queue = &self.domains[number as usize].queue;
+        let (before, after) = queue.as_slices();
+        // Not by the iterator of both, which finds out for each entry which of them it is in.
+        for (searched, (_, thread)) in [before, after].into_iter().flatten().enumerate() {
+            if searched >= SEARCH_MAX || looked >= LOOK_MAX {
                 head.calm = false;
                 break;
             }
-            if self.stirs(*thread) {
+            let Some(member) = self.member(*thread) else {
+                continue;
+            };
+            // What `stirs` says.
+            let event = member.event_at.is_some();
+            if head.calm && (event || self.guests[member.guest as usize].balance_ns > 0) {
                 head.calm = false;
             }
             if !sight.may(*thread, cpu) {
                 continue;
             }
             looked += 1;
-            let Some(member) = self.member(*thread) else {
-                continue;
-            };
             let vtime = member.vcpu.vtime;
-            if member.event_at.is_some() && member.guest != NOBODY && head.urgent == NONE {
+            if event && head.urgent == NONE && member.guest != NOBODY {
                 head.urgent = *thread;
             }
             if vtime < head.first_vtime {
