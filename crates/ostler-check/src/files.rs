@@ -92,7 +92,7 @@ pub(crate) fn check(
 }
 
 /// Who has more than was lately seen of it, and how much more.
-fn grows<'a>(
+pub(crate) fn grows<'a>(
     scene: &Scene<'a>,
     settings: &SizingSettings,
     given: &'a [GuestFiles],

@@ -9,6 +9,7 @@
 //! - weights: who yields to whom on shared cores
 //! - NICs: queues, interrupts and steering
 //! - placement: threads on packets' ways have one place each
+//! - tier: what of guests' memory is local and far, and what moves
 //! - files: what they have of local memory
 //! - hints, also by themselves ([`check_hints`]): what guests are shown of the host, and which vCPUs are kept where
 //!
@@ -28,6 +29,7 @@ mod guests;
 mod hints;
 mod nics;
 mod placement;
+mod tier;
 mod violation;
 mod weights;
 
@@ -55,6 +57,7 @@ pub fn check(
     nics::check(&scene, plan, &mut found);
     boost::check(&scene, plan, &mut found);
     placement::check(&scene, plan, &mut found);
+    tier::check(&scene, previous, plan, &mut found);
     files::check(&scene, previous, plan, &mut found);
     hints::check(&scene, previous, plan, &mut found);
     found

@@ -1,7 +1,7 @@
 //! What can be wrong with a plan.
 
 use crate::HintsViolation;
-use ostler_model::{Bytes, Class, CpuId, CpuSet, CpuWeight, Group, GuestId, IrqId, Layer};
+use ostler_model::{Bytes, Class, CpuId, CpuSet, CpuWeight, Group, GuestId, IrqId, Layer, NodeId};
 
 /// A rule that a plan breaks: what, and on what.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -443,6 +443,114 @@ pub enum Violation {
         guest: GuestId,
         /// Who goes first.
         before: GuestId,
+    },
+    /// Memory of a guest that isn't there, isn't managed, or of which nothing was seen lately.
+    #[error(
+        "memory of guest {guest} is planned, and nothing is known of it or it isn't the steward's"
+    )]
+    NobodysMemory {
+        /// Which.
+        guest: GuestId,
+    },
+    /// A guest is to have more or less memory than it has.
+    #[error("guest {guest} is to have {planned} bytes of memory, and has {seen}")]
+    MemoryLost {
+        /// Which.
+        guest: GuestId,
+        /// Local and far memory together, as planned.
+        planned: u128,
+        /// As seen.
+        seen: u128,
+    },
+    /// The plan says of all guests that they press, and they don't, or otherwise.
+    #[error("the plan is {} all guests press, against their classes", if *.peak { "one in which" } else { "none in which" })]
+    Peak {
+        /// What it says.
+        peak: bool,
+    },
+    /// Memory moves between nodes of one tier, or that aren't there.
+    #[error(
+        "memory of guest {guest} moves from node {from} to node {to}, which aren't one near and one far"
+    )]
+    MovesNowhere {
+        /// Whose.
+        guest: GuestId,
+        /// From here.
+        from: NodeId,
+        /// To here.
+        to: NodeId,
+    },
+    /// A guest's memory moves both ways, beyond what it is to have, or from where it has none.
+    #[error(
+        "memory of guest {guest} moves both ways, beyond what it is to have, or from where it has none"
+    )]
+    MovesBeyond {
+        /// Whose.
+        guest: GuestId,
+    },
+    /// Ranges aren't as large as what moves, or are told though none are known.
+    #[error("{bytes} bytes of guest {guest} move, and their ranges have {ranges}")]
+    RangesDiffer {
+        /// Whose.
+        guest: GuestId,
+        /// How much moves.
+        bytes: Bytes,
+        /// What the ranges have.
+        ranges: u128,
+    },
+    /// A range moves that the guest doesn't have there.
+    #[error("the range at {start:#x} of guest {guest} moves, and isn't where it moves from")]
+    RangeElsewhere {
+        /// Whose.
+        guest: GuestId,
+        /// Its first address.
+        start: u64,
+    },
+    /// A range moves twice.
+    #[error("the range at {start:#x} of guest {guest} moves twice")]
+    RangeTwice {
+        /// Whose.
+        guest: GuestId,
+        /// Its first address.
+        start: u64,
+    },
+    /// Memory moves to where there is no room for it.
+    #[error("{bytes} bytes move to node {node}, where {free} are free by then")]
+    NodeFull {
+        /// Where to.
+        node: NodeId,
+        /// How much.
+        bytes: u128,
+        /// What there is.
+        free: u128,
+    },
+    /// A guest or a tenant is left with less local memory than it is to have at the least.
+    #[error("{whose} is left with {left} bytes of local memory, and has a floor of {floor}")]
+    FloorBroken {
+        /// The guest or the tenant.
+        whose: String,
+        /// Its floor.
+        floor: u128,
+        /// What is left.
+        left: u128,
+    },
+    /// A guest makes way while one that uses its memory less keeps more than its floor.
+    #[error(
+        "guest {guest} makes way, while guest {keeps}, which uses its memory less, keeps more than its floor"
+    )]
+    OutOfLine {
+        /// Who makes way.
+        guest: GuestId,
+        /// Who doesn't.
+        keeps: GuestId,
+    },
+    /// All guests press, and more goes far than floors, the reserve and files' leasts need.
+    #[error("{bytes} bytes go far though all guests press, and {may} may")]
+    MovedAtPeak {
+        /// How much.
+        bytes: u128,
+        /// How much may.
+        may: u128,
     },
     /// A layer gives out more memory than it may.
     #[error("{layer} gives out {bytes} bytes of a budget of {budget}")]

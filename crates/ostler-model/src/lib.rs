@@ -43,8 +43,8 @@ pub use intent::{
     QueueCount, SharedCores,
 };
 pub use memory::{
-    GuestMemory, GuestTier, MemoryClass, MemoryFacts, MemoryMove, MemoryNode, MemoryRange,
-    NodeBytes, NodeView, RangeView, TenantFloor, TierPlan, TierSettings,
+    GuestMemory, GuestTier, LocalShares, MemoryClass, MemoryFacts, MemoryMove, MemoryNode,
+    MemoryRange, NodeBytes, NodeView, RangeView, TenantFloor, TierPlan, TierSettings,
 };
 pub use outcome::{
     BoostOutcome, Failure, ForeignChange, ForeignHandling, GuestBoost, Outcome, delay_bound,
@@ -63,6 +63,6 @@ pub use snapshot::{
 };
 pub use state::{
     Average, FilesControl, FilesFound, FilesSample, FilesSpan, HintsState, PartitionState, Peak,
-    PinGrant, PlacementState, Sample, SizingState, State, Thresholds, TierState,
+    PinGrant, PlacementState, Sample, SizingState, State, Thresholds, TierState, TierWatch,
 };
 pub use units::{Bytes, CpuId, IrqId, Nanos, NodeId, Pid, Tid};

@@ -3,6 +3,8 @@
 //! Local memory is that of nodes with cores, or as near as such; far memory is slower: a CXL device or pool. Guests' memory and the host's in-memory files for
 //! guests draw on the same local memory.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{Bytes, Facts, GuestId, Nanos, NodeId};
@@ -160,6 +162,8 @@ pub struct TierSettings {
     pub hold: Nanos,
     /// What may move a second, of all guests together.
     pub bytes_per_s: Bytes,
+    /// The least change of what a guest has that is worth making.
+    pub step: Bytes,
     /// Local memory that stays free for the host.
     pub reserve: Bytes,
     /// Local memory that the guests of a tenant have together, whatever others need; in order of name.
@@ -184,6 +188,7 @@ impl Default for TierSettings {
             io_per_s: 1000.0,
             hold: Nanos::from_secs(10),
             bytes_per_s: Bytes(1 << 30),
+            step: Bytes(64 << 20),
             reserve: Bytes(1 << 30),
             tenants: Vec::new(),
         }
@@ -202,12 +207,22 @@ pub enum MemoryClass {
     Rest,
 }
 
+impl fmt::Display for MemoryClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MemoryClass::IoAndMemory => "does IO and presses on its memory",
+            MemoryClass::Memory => "presses on its memory",
+            MemoryClass::Rest => "uses its memory little",
+        })
+    }
+}
+
 /// How much local and far memory each guest is to have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TierPlan {
     /// Since when it is so.
     pub since: Nanos,
-    /// All guests press, so nothing moves.
+    /// All guests press, so nobody makes way for another but for floors.
     pub peak: bool,
     /// What each is to have, in order of [`GuestId`].
     pub guests: Vec<GuestTier>,
@@ -226,6 +241,21 @@ pub struct GuestTier {
     pub local: Bytes,
     /// What it is to have of far memory, in the end.
     pub far: Bytes,
+}
+
+/// Local memory, in the order in which it is given out. Guests that all press go as one, and those who have some keep it before anybody has more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LocalShares {
+    /// First: floors of guests and of tenants.
+    pub floors: Bytes,
+    /// Second: the leasts of guests' files.
+    pub leasts: Bytes,
+    /// Third: guests that press on their memory, those that do IO before others.
+    pub pressing: Bytes,
+    /// Fourth: what guests' files wish for beyond their leasts.
+    pub wishes: Bytes,
+    /// Last: guests that use their memory little.
+    pub rest: Bytes,
 }
 
 /// Memory that moves.

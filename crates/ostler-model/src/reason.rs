@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, CpuWeight, Group, GuestId, Nanos, Thresholds};
+use crate::{Bytes, CpuWeight, Group, GuestId, LocalShares, MemoryClass, Nanos, Thresholds};
 
 /// A layer of the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -354,6 +354,33 @@ pub enum Reason {
         /// Why.
         cause: FilesCause,
     },
+    /// Local memory was given out.
+    LocalMemory {
+        /// What there was to give out.
+        bytes: Bytes,
+        /// To whom, in order.
+        shares: LocalShares,
+        /// All guests press, so that nobody makes way for another but for floors.
+        all_press: bool,
+    },
+    /// A guest uses its memory otherwise than before.
+    Uses {
+        /// Which.
+        guest: GuestId,
+        /// How.
+        class: MemoryClass,
+    },
+    /// Guests' memory moves.
+    Moves {
+        /// So much to local memory.
+        near: Bytes,
+        /// So much to far memory.
+        far: Bytes,
+        /// What there is left to move after that.
+        left: Bytes,
+        /// What moves at the most until it is decided again.
+        budget: Bytes,
+    },
     /// What the policy considered and turned down.
     TurnedDown {
         /// By which layer.
@@ -572,6 +599,39 @@ impl fmt::Display for Reason {
                     FilesCause::Blind => "no response time was seen",
                     FilesCause::Share => "memory was shared out anew",
                 }
+            ),
+            Reason::LocalMemory {
+                bytes,
+                shares,
+                all_press,
+            } => write!(
+                f,
+                "of {} MiB of local memory, in this order: {} to floors, {} to files' leasts, {} to guests that press on their memory, {} to files' wishes, {} to other guests{}",
+                bytes.0 >> 20,
+                shares.floors.0 >> 20,
+                shares.leasts.0 >> 20,
+                shares.pressing.0 >> 20,
+                shares.wishes.0 >> 20,
+                shares.rest.0 >> 20,
+                if *all_press {
+                    "; all guests press, so nobody makes way for another but for floors"
+                } else {
+                    ""
+                }
+            ),
+            Reason::Uses { guest, class } => write!(f, "guest {guest} {class}"),
+            Reason::Moves {
+                near,
+                far,
+                left,
+                budget,
+            } => write!(
+                f,
+                "{} MiB of guests' memory move to local memory and {} to far, of {} that may; {} are left to move",
+                near.0 >> 20,
+                far.0 >> 20,
+                budget.0 >> 20,
+                left.0 >> 20
             ),
             Reason::TurnedDown { alternative, .. } => {
                 write!(f, "not {}: {}", alternative.what, alternative.why)

@@ -43,6 +43,22 @@ pub struct TierState {
     pub decided: Option<Nanos>,
     /// What.
     pub plan: Option<Arc<TierPlan>>,
+    /// What was seen of each guest, in order of [`GuestId`].
+    #[serde(default)]
+    pub guests: Arc<[TierWatch]>,
+}
+
+/// When a guest came, and when it last used its memory much.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TierWatch {
+    /// Which guest.
+    pub guest: GuestId,
+    /// When it was seen first: who came first is served first.
+    pub came: Nanos,
+    /// When it last pressed on its memory; `None` if it never has.
+    pub pressed: Option<Nanos>,
+    /// When it last did IO; `None` if it never has.
+    pub io: Option<Nanos>,
 }
 
 /// The sizing layer's memory.
@@ -152,7 +168,7 @@ impl PlacementState {
 impl TierState {
     /// Whether it has decided nothing yet.
     pub fn is_empty(&self) -> bool {
-        self.decided.is_none()
+        self.decided.is_none() && self.guests.is_empty()
     }
 }
 

@@ -14,6 +14,7 @@
 //! | placement | which core for each thread on a packet's way? | [`placement`] |
 //! | hints | what may each guest know of its host, and which of its wishes are met? | [`hints`] |
 //! | sizing | how much host memory for each guest's in-memory files? | [`sizing`] |
+//! | tier | how much local and far memory for each guest? | [`tier`] |
 //!
 //! Where the paper's symbols are: the table in [`partition`].
 //!
@@ -27,6 +28,7 @@ pub mod partition;
 pub mod placement;
 mod roster;
 pub mod sizing;
+pub mod tier;
 pub mod wrong;
 
 use ostler_model::{Facts, Intent, Nanos, Plan, Reason, Snapshot, State};

@@ -97,3 +97,35 @@ proptest! {
         }
     }
 }
+
+/// The drawn worlds are such that the tier layer has something to do: else all of the above says nothing of it.
+#[test]
+fn memory_moves_in_drawn_worlds() {
+    use proptest::strategy::ValueTree as _;
+    use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    let (mut near, mut far, mut ranged, mut peaks, mut beside_files) = (0, 0, 0, 0, 0);
+    for _ in 0..300 {
+        let world = layered(4).new_tree(&mut runner).unwrap().current();
+        for decision in run(&world, true) {
+            let Some(tier) = &decision.plan.tier else {
+                continue;
+            };
+            let is_far = |node| world.facts.memory.node(node).is_some_and(|node| node.far);
+            near += usize::from(tier.moves.iter().any(|moves| !is_far(moves.to)));
+            far += usize::from(tier.moves.iter().any(|moves| is_far(moves.to)));
+            ranged += usize::from(tier.moves.iter().any(|moves| moves.ranges.len() > 1));
+            peaks += usize::from(tier.peak);
+            let files = decision.plan.files.as_ref();
+            let given =
+                files.is_some_and(|files| files.guests.iter().any(|given| given.bytes.0 > 0));
+            beside_files += usize::from(given && !tier.moves.is_empty());
+        }
+    }
+    let counts = [near, far, ranged, peaks, beside_files];
+    assert!(
+        counts.iter().all(|count| *count >= 10),
+        "near, far, by ranges, at peaks, beside files: {counts:?}"
+    );
+}

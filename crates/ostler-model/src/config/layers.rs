@@ -143,6 +143,7 @@ fn read_tier(
         ),
         hold: value(section.get(errors, "hold", span), usual.hold),
         bytes_per_s: value(section.get(errors, "bytes_per_s", &size), usual.bytes_per_s),
+        step: value(section.get(errors, "step", &size), usual.step),
         reserve: value(section.get(errors, "reserve", &size), usual.reserve),
         tenants: tenants
             .as_ref()

@@ -212,6 +212,7 @@ fn tier(out: &mut Lines, settings: Option<&TierSettings>) {
     out.number("io_per_s", settings.io_per_s);
     out.text("hold", &write_duration(settings.hold));
     out.text("bytes_per_s", &write_size(settings.bytes_per_s));
+    out.text("step", &write_size(settings.step));
     out.text("reserve", &write_size(settings.reserve));
     let floors = settings.tenants.iter().map(|floor| {
         format!(

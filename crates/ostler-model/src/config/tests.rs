@@ -178,17 +178,18 @@ fn tier() -> impl Strategy<Value = TierSettings> {
             nanos(0, 3_600_000_000_000),
         ),
         (0.0..=1e12, 0.0..=1.0, 0.0..=1e12),
-        (bytes(0), bytes(0)),
+        (bytes(0), bytes(0), bytes(0)),
         proptest::collection::btree_map("[ab]", bytes(0), 0..3),
     )
         .prop_map(
-            |((interval, hold), (misses, hot, io), (moved, reserve), tenants)| TierSettings {
+            |((interval, hold), (misses, hot, io), (moved, step, reserve), tenants)| TierSettings {
                 interval,
                 misses_per_s: misses,
                 hot_share: hot,
                 io_per_s: io,
                 hold,
                 bytes_per_s: moved,
+                step,
                 reserve,
                 tenants: tenants
                     .into_iter()

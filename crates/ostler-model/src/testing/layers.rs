@@ -7,10 +7,11 @@ use proptest::sample::select;
 
 use super::{World, world};
 use crate::{
-    Bytes, CoreIntent, CpuId, Facts, FilesView, FilesWish, FlowView, GuestTerms, GuestWishes,
-    HintsIntent, HintsVcpu, Hop, Intent, MemoryFacts, MemoryNode, Nanos, NodeId, NodeView,
-    PartitionPolicy, PlacementPolicy, PlacementSettings, RunnableView, ServiceTime, SharedCores,
-    SizingParts, SizingSettings, Snapshot, SocketView, StageSettings,
+    Bytes, CoreIntent, CpuId, Facts, FilesView, FilesWish, FlowView, GuestMemory, GuestTerms,
+    GuestWishes, HintsIntent, HintsVcpu, Hop, Intent, MemoryFacts, MemoryNode, MemoryRange, Nanos,
+    NodeBytes, NodeId, NodeView, PartitionPolicy, PlacementPolicy, PlacementSettings, RangeView,
+    RunnableView, ServiceTime, SharedCores, SizingParts, SizingSettings, Snapshot, SocketView,
+    StageSettings, TenantFloor, TierSettings,
 };
 
 /// Any world with so many snapshots and any layers on. Most hosts are such that layers have something to do: all cores and NICs are the steward's, and
@@ -55,7 +56,9 @@ fn isolating() -> impl Strategy<Value = PartitionPolicy> {
 type AnyMemory = (Vec<(u64, bool)>, Vec<u32>);
 
 fn memory() -> impl Strategy<Value = AnyMemory> {
-    let nodes = vec((0..64_u64, any::<bool>()), 0..=5);
+    // Few hosts have so many nodes with cores that none is left to be far.
+    let node = (0..64_u64, proptest::bool::weighted(0.8));
+    let nodes = prop_oneof![vec(node.clone(), 0..=5), vec(node, 4..=5)];
     (nodes, vec(select(vec![10_u32, 17, 21, 31, 255]), 25))
 }
 
@@ -81,6 +84,7 @@ struct Layers {
     placement: Option<PlacementSettings>,
     hints: Option<HintsIntent>,
     sizing: Option<SizingSettings>,
+    tier: Option<TierSettings>,
     terms: Vec<GuestTerms>,
 }
 
@@ -89,6 +93,7 @@ impl Layers {
         intent.placement = self.placement;
         intent.hints = self.hints;
         intent.sizing = self.sizing;
+        intent.tier = self.tier;
         for (rule, terms) in intent.guests.iter_mut().zip(self.terms) {
             rule.terms = terms;
         }
@@ -100,12 +105,14 @@ fn layers() -> impl Strategy<Value = Layers> {
         option::weighted(0.8, placement_settings()),
         option::weighted(0.8, hints_intent()),
         option::weighted(0.8, sizing_settings()),
+        option::weighted(0.8, tier_settings()),
         vec(terms(), 2),
     )
-        .prop_map(|(placement, hints, sizing, terms)| Layers {
+        .prop_map(|(placement, hints, sizing, tier, terms)| Layers {
             placement,
             hints,
             sizing,
+            tier,
             terms,
         })
 }
@@ -132,13 +139,49 @@ fn terms() -> impl Strategy<Value = GuestTerms> {
         any::<bool>(),
         proptest::bool::weighted(0.7),
         option::weighted(0.7, files),
+        option::weighted(0.7, select(vec!["a", "b"])),
+        prop_oneof![Just(0), 0..12_u64],
     )
-        .prop_map(|(priority, hints, files)| GuestTerms {
+        .prop_map(|(priority, hints, files, tenant, local_min)| GuestTerms {
+            tenant: tenant.map(str::to_owned),
+            local_min: Bytes(local_min << 28),
             priority,
             hints,
             files,
-            ..GuestTerms::default()
         })
+}
+
+/// Any way to share local memory out among guests.
+pub fn tier_settings() -> impl Strategy<Value = TierSettings> {
+    let floor = || option::weighted(0.4, 0..16_u64);
+    (
+        (1..4_u64, 0..5_u64),
+        (
+            prop_oneof![1 => Just(0), 9 => 0..64_u64],
+            0..8_u64,
+            prop_oneof![Just(0), 0..32_u64],
+        ),
+        (floor(), floor()),
+    )
+        .prop_map(
+            |((interval, hold), (moved, step, reserve), (a, b))| TierSettings {
+                interval: Nanos::from_millis(interval * 100),
+                hold: Nanos::from_millis(hold * 100),
+                bytes_per_s: Bytes(moved << 28),
+                step: Bytes(step << 24),
+                reserve: Bytes(reserve << 28),
+                tenants: [("a", a), ("b", b)]
+                    .into_iter()
+                    .filter_map(|(tenant, floor)| {
+                        Some(TenantFloor {
+                            tenant: tenant.to_owned(),
+                            local_min: Bytes(floor? << 28),
+                        })
+                    })
+                    .collect(),
+                ..TierSettings::default()
+            },
+        )
 }
 
 /// Any way to size files.
@@ -238,7 +281,18 @@ struct Views {
     free: Vec<Option<(u64, Nanos)>>,
     /// By guest.
     files: Vec<Option<FilesView>>,
+    /// By guest.
+    memory: Vec<Option<AnyUse>>,
 }
+
+/// How a guest uses its memory: 64 MiB by node, what of it is hot, misses and IO, ranges in pages of 4 KiB, and how old that is.
+type AnyUse = (
+    Vec<u64>,
+    Option<u64>,
+    (Option<f64>, Option<f64>),
+    Vec<(u64, u64, u32, bool)>,
+    Nanos,
+);
 
 /// How old they are, whether they are of as many vCPUs as there are, and each vCPU's CPU and wish.
 type AnyWishes = (Nanos, bool, Vec<(Option<usize>, bool)>);
@@ -275,6 +329,27 @@ impl Views {
                 })
             })
             .collect();
+        let memory = snapshot.guests.iter().zip(self.memory);
+        snapshot.memory = memory
+            .filter_map(|(guest, memory)| {
+                let (nodes, hot, (llc_misses_per_s, io_interrupts_per_s), ranges, age) = memory?;
+                let nodes = (0..).map(NodeId).zip(nodes);
+                Some(GuestMemory {
+                    guest: guest.id.clone(),
+                    nodes: nodes
+                        .map(|(node, units)| NodeBytes {
+                            node,
+                            bytes: Bytes(units << 26),
+                        })
+                        .collect(),
+                    hot: hot.map(|units| Bytes(units << 26)),
+                    llc_misses_per_s,
+                    io_interrupts_per_s,
+                    ranges: ranges_of(ranges),
+                    age,
+                })
+            })
+            .collect();
         let guests = snapshot.guests.iter().zip(self.wishes);
         let wishes = guests.filter_map(|(guest, wishes)| Some((guest, wishes?)));
         snapshot.wishes = wishes
@@ -295,6 +370,45 @@ impl Views {
             })
             .collect();
     }
+}
+
+/// Ranges one after the other; some overlap the one before.
+fn ranges_of(ranges: Vec<(u64, u64, u32, bool)>) -> Vec<RangeView> {
+    let mut at = 0_u64;
+    let ranges = ranges.into_iter().map(|(gap, pages, node, hot)| {
+        let start = (at + gap).saturating_sub(100) << 12;
+        at += gap + pages;
+        RangeView {
+            range: MemoryRange {
+                start,
+                bytes: Bytes(pages << 12),
+            },
+            node: NodeId(node),
+            hot,
+        }
+    });
+    ranges.collect()
+}
+
+/// How a guest uses its memory, if that is known.
+fn memory_use() -> impl Strategy<Value = AnyUse> {
+    let rate = || {
+        prop_oneof![
+            4 => 0.0..2e6_f64,
+            1 => select(vec![f64::NAN, f64::INFINITY, -1.0]),
+        ]
+    };
+    let range = (0..300_u64, 0..200_000_u64, 0..5_u32, any::<bool>());
+    (
+        vec(prop_oneof![Just(0), 0..300_u64], 5),
+        option::weighted(0.8, 0..100_u64),
+        (
+            option::weighted(0.6, rate()),
+            option::weighted(0.8, 0.0..2000.0_f64),
+        ),
+        prop_oneof![Just(Vec::new()), vec(range, 0..8)],
+        mostly_fresh(),
+    )
 }
 
 fn views() -> impl Strategy<Value = Views> {
@@ -320,17 +434,27 @@ fn views() -> impl Strategy<Value = Views> {
         vec(flow(), 0..16),
         vec(option::weighted(0.95, 0..4_u32), 36),
         vec(option::weighted(0.9, wishes), 6),
-        vec(option::weighted(0.95, (0..20_u64, age())), 5),
+        vec(
+            option::weighted(
+                0.98,
+                (prop_oneof![2 => 0..3_u64, 1 => 0..20_u64], mostly_fresh()),
+            ),
+            5,
+        ),
         vec(option::weighted(0.9, files()), 6),
+        vec(option::weighted(0.9, memory_use()), 6),
     )
-        .prop_map(|(sockets, flows, runnable, wishes, free, files)| Views {
-            sockets,
-            flows,
-            runnable,
-            wishes,
-            free,
-            files,
-        })
+        .prop_map(
+            |(sockets, flows, runnable, wishes, free, files, memory)| Views {
+                sockets,
+                flows,
+                runnable,
+                wishes,
+                free,
+                files,
+                memory,
+            },
+        )
 }
 
 fn files() -> impl Strategy<Value = FilesView> {
@@ -344,6 +468,11 @@ fn files() -> impl Strategy<Value = FilesView> {
             age,
         },
     )
+}
+
+/// How old a view is that is of little use without others of its kind.
+fn mostly_fresh() -> impl Strategy<Value = Nanos> {
+    prop_oneof![9 => Just(Nanos::ZERO), 1 => age()]
 }
 
 /// How old a view is: mostly fresh.

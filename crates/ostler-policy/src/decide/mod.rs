@@ -6,8 +6,9 @@
 //!
 //! 1. **partition**: which cores for vCPUs, for queues, for best-effort guests, and a place for each interrupt and thread, in turn.
 //! 2. **placement**: better places for those on packets' ways, within the same groups. What it has placed is its own; the rest stays with partition.
-//! 3. **hints**: what guests are shown of it, and which of their wishes are granted within it.
-//! 4. **boost**: which guests take part. It moves nothing.
+//! 3. **tier** and **sizing**: how much local and far memory for guests, and how much local memory for their files in the host, of one budget of local memory (`memory`).
+//! 4. **hints**: what guests are shown of it, and which of their wishes are granted within it.
+//! 5. **boost**: which guests take part. It moves nothing.
 //!
 //! # The ledger
 //!
@@ -72,7 +73,7 @@ impl Decider {
             &state.placement,
             &mut reasons,
         );
-        let sizing = self.memory.decide(&seen, &state.sizing, &mut reasons);
+        let memory = self.memory.decide(&seen, state, &mut reasons);
         let hints = self
             .hints
             .decide(&seen, &partition.guests, &state.hints, rng, &mut reasons);
@@ -88,18 +89,18 @@ impl Decider {
                 nics: partition.nics,
                 boost,
                 placement: placement.plan.clone(),
-                files: sizing.plan.clone(),
+                tier: memory.tier.plan.clone(),
+                files: memory.sizing.plan.clone(),
                 hints: hints.plan.clone(),
-                ..Plan::default()
             },
             reasons,
             state: State {
                 generation,
                 partition: partition.memory,
                 placement,
-                sizing,
+                tier: memory.tier,
+                sizing: memory.sizing,
                 hints,
-                ..State::default()
             },
         }
     }

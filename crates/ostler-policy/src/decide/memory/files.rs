@@ -14,6 +14,8 @@ use super::super::not_seen;
 use crate::sizing::queue::{Service, Solution};
 use crate::sizing::share::{Wish, share};
 use crate::sizing::{Control, Parts, Seen as SeenTasks, Settings, Step};
+use crate::tier::moves::Files as Lacks;
+use crate::tier::proportion::Files;
 use crate::{Member, Seen};
 
 /// How often memory is shared out again while somebody wants more than he has.
@@ -45,6 +47,8 @@ pub(super) struct Layered {
     pub(super) grants: Vec<u64>,
     /// Whether any loop went on, or others take part than before.
     changed: bool,
+    /// What there was to share out.
+    most: u64,
 }
 
 impl Layered {
@@ -189,22 +193,68 @@ impl Layered {
 
     /// Whether memory is to be shared out again, where no other layer has its say in it.
     pub(super) fn is_due(&self, state: &SizingState, now: Nanos) -> bool {
-        let granted = |taker: &Taker| taker.control.granted.0;
         let mut takers = self.takers.iter();
-        // Other rules, or a smaller budget.
-        let beyond = takers.any(|taker| granted(taker) > taker.wish.bytes);
-        let mut takers = self.takers.iter();
-        let unmet = takers.any(|taker| granted(taker) < taker.wish.bytes);
+        let unmet = takers.any(|taker| taker.control.granted.0 < taker.wish.bytes);
         let waited = state
             .shared
             .is_none_or(|shared| now.saturating_sub(shared) >= AGAIN);
-        self.changed || beyond || (unmet && waited)
+        self.must() || (unmet && waited)
+    }
+
+    /// Whether what was granted can't stay as it is.
+    pub(super) fn must(&self) -> bool {
+        let mut takers = self.takers.iter();
+        // Other rules, or a smaller budget.
+        let beyond = takers.any(|taker| taker.control.granted.0 > taker.wish.bytes);
+        self.changed || beyond
+    }
+
+    /// Nobody has files.
+    pub(super) fn clear(&mut self) {
+        self.takers.clear();
+        self.changed = false;
+        self.order.clear();
+        self.grants.clear();
+    }
+
+    /// What files have and want together.
+    pub(super) fn claims(&self) -> Files {
+        let mut files = Files::default();
+        for taker in &self.takers {
+            files.held = files.held.saturating_add(taker.held);
+            files.least = files.least.saturating_add(taker.wish.least);
+            files.wish = files.wish.saturating_add(taker.wish.bytes);
+        }
+        files
+    }
+
+    /// Divides what files are to have together, as far as they have wishes.
+    pub(super) fn divide(&mut self, bytes: u64) {
+        self.share(bytes);
+    }
+
+    /// What they lack of that.
+    pub(super) fn lacks(&self) -> Lacks {
+        let mut lacks = Lacks::default();
+        let (mut held, mut granted) = (0_u64, 0_u64);
+        for (taker, &grant) in self.takers.iter().zip(&self.grants) {
+            let least = taker.wish.least.min(grant);
+            let to_least = least.saturating_sub(taker.held);
+            let more = grant.saturating_sub(taker.held) - to_least;
+            lacks.leasts = lacks.leasts.saturating_add(to_least);
+            lacks.wishes = lacks.wishes.saturating_add(more);
+            held = held.saturating_add(taker.held);
+            granted = granted.saturating_add(grant);
+        }
+        lacks.more = granted.saturating_sub(held);
+        lacks
     }
 
     /// Grants what there is: no more is given out than is free, as who has less gives it back only when that is done. With nothing known of free memory, the budget
     /// alone bounds it.
-    pub(super) fn grant(&mut self, settings: &SizingSettings, free: Option<u64>) {
-        self.share(settings.budget.0);
+    pub(super) fn grant(&mut self, bytes: u64, free: Option<u64>) {
+        self.share(bytes);
+        self.most = bytes;
         let mut left = free.unwrap_or(u64::MAX);
         let takers = &self.takers;
         // Leasts before anybody has more.
@@ -235,6 +285,12 @@ impl Layered {
         let grants = self.takers.iter();
         self.grants
             .extend(grants.map(|taker| taker.control.granted.0));
+        self.most = u64::MAX;
+    }
+
+    /// So much there is to share out, as it was when that was granted.
+    pub(super) fn bound(&mut self, bytes: u64) {
+        self.most = bytes;
     }
 
     /// Enters the grants: loops learn from what they were granted.
@@ -247,6 +303,7 @@ impl Layered {
         reasons: &mut Vec<Reason>,
     ) -> SizingState {
         let mut changed = self.changed;
+        let budget = settings.budget.min(Bytes(self.most));
         for (taker, &grant) in self.takers.iter_mut().zip(&self.grants) {
             let member = &seen.roster.members()[taker.guest];
             let before = taker.control.granted;
@@ -274,7 +331,7 @@ impl Layered {
             }
         }
         let same = |plan: &&Arc<FilesPlan>| {
-            plan.budget == settings.budget
+            plan.budget == budget
                 && plan.guests.len() == self.takers.len()
                 && plan.guests.iter().zip(&self.takers).zip(&self.grants).all(
                     |((files, taker), &grant)| {
@@ -289,7 +346,7 @@ impl Layered {
                 let takers = self.takers.iter().zip(&self.grants);
                 Arc::new(FilesPlan {
                     since: seen.snapshot.at,
-                    budget: settings.budget,
+                    budget,
                     guests: takers
                         .map(|(taker, &grant)| GuestFiles {
                             guest: taker.control.guest.clone(),
