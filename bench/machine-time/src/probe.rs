@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::io::{Read, Write};
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -32,9 +33,16 @@ pub enum Probe {
         /// Figures.
         runs: u32,
     },
+    /// The same, while all other cores compute.
+    Wakes {
+        /// Bytes.
+        rounds: usize,
+        /// Figures.
+        runs: u32,
+    },
 }
 
-/// Measures, and prints `LOOP 1234`, `LOOPS 1234` or `WAKE 1234` for each figure.
+/// Measures, and prints `LOOP 1234`, `LOOPS 1234`, `WAKE 1234` or `WAKES 1234` for each figure.
 pub fn run(probe: Probe) -> Result<()> {
     let cpus = cpus()?;
     match probe {
@@ -67,7 +75,25 @@ pub fn run(probe: Probe) -> Result<()> {
                 }
             }
         }
-        Probe::Wake { rounds, runs } => wake(&cpus, rounds, runs)?,
+        Probe::Wake { rounds, runs } => wake("WAKE", &cpus, rounds, runs)?,
+        Probe::Wakes { rounds, runs } => {
+            let done = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let done = &done;
+                for &cpu in cpus.iter().skip(2) {
+                    scope.spawn(move || {
+                        let pinned = pin(cpu);
+                        while pinned.is_ok() && !done.load(Ordering::Relaxed) {
+                            timed(1000);
+                        }
+                        pinned
+                    });
+                }
+                let woken = wake("WAKES", &cpus, rounds, runs);
+                done.store(true, Ordering::Relaxed);
+                woken
+            })?;
+        }
     }
     Ok(())
 }
@@ -99,7 +125,7 @@ fn timed(rounds: u64) -> u128 {
     begin.elapsed().as_nanos()
 }
 
-fn wake(cpus: &[usize], rounds: usize, runs: u32) -> Result<()> {
+fn wake(word: &str, cpus: &[usize], rounds: usize, runs: u32) -> Result<()> {
     let other = *cpus.get(1).unwrap_or(&cpus[0]);
     let (mut there, mut outward) = std::io::pipe().context("could not make a pipe")?;
     let (mut here, mut homeward) = std::io::pipe().context("could not make a pipe")?;
@@ -122,7 +148,7 @@ fn wake(cpus: &[usize], rounds: usize, runs: u32) -> Result<()> {
             ns.push(begin.elapsed().as_nanos());
         }
         ns.sort_unstable();
-        println!("WAKE {}", ns[rounds * 95 / 100]);
+        println!("{word} {}", ns[rounds * 95 / 100]);
     }
     drop(outward);
     echo.join().ok().context("the echo failed")?

@@ -7,6 +7,7 @@ $probe probe loop ROUNDS 1 > /dev/null # warm
 $probe probe loop ROUNDS RUNS
 $probe probe loops ROUNDS RUNS
 $probe probe wake BYTES RUNS
+$probe probe wakes BYTES RUNS
 
 # A guest of two cores, with the lab's own initial root and the probe as its only work.
 rm -rf $folder
