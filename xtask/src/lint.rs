@@ -81,6 +81,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
             "ostler-guest",
             "ostler-lab",
             "ostler-outcome",
+            "ostler-report",
             "ostler-scenario",
             "ostler-sim",
             "machine-launch",

@@ -282,7 +282,7 @@ impl Following {
 }
 
 /// Revision of the sources: of the checkout that we are in, else the version of this program.
-fn revision() -> String {
+pub fn revision() -> String {
     let git = |args: &[&str]| {
         let output = std::process::Command::new("git").args(args).output().ok()?;
         output

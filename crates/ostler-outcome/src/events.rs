@@ -1,4 +1,5 @@
-//! What the emulated host tells the lab: JSON lines, one event each, in a file that is all a report needs.
+//! What a world tells of a run: JSON lines, one event each, in a file that is all a report needs. The lab's emulated host tells all of them; the simulator,
+//! which has no boot and no load generator, those that say what came of it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -65,6 +66,13 @@ pub enum Event {
         /// Whose time the host lives in. Records from before there was a choice lack it.
         #[serde(default = "wall")]
         clock: Clock,
+    },
+    /// What a simulated run is drawn from: whoever has the same has the same cells, and may go on with a run that was cut off.
+    Simulates {
+        /// The scenario's file, as it would be written.
+        scenario: String,
+        /// The seed.
+        seed: u64,
     },
     /// The lab had to boot the host again.
     BootRetry {

@@ -1,11 +1,12 @@
 //! Scenarios' cells: run with their books kept twice, and told in the words of the lab.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use ostler_outcome::events::{Event, Stamped};
 use ostler_outcome::gather::{self, JsonLine};
 use ostler_scenario::Scenario;
-use ostler_sim::run::{Run, RunError, Watch};
+use ostler_sim::run::{self, Run, RunError, Watch};
 use ostler_sim::scenario::Simulated;
 use proptest::prelude::*;
 
@@ -13,7 +14,7 @@ fn scenario(text: &str) -> Scenario {
     Scenario::parse(text, Path::new("test.toml"), &Simulated).expect("a scenario")
 }
 
-fn run(text: &str, seed: u64) -> Run {
+fn watched(text: &str, seed: u64) -> Run {
     Run::new(scenario(text), seed, Watch { books: true }).expect("a run")
 }
 
@@ -95,7 +96,7 @@ mode = "io"
 
 #[test]
 fn policies_do_what_they_are_for() {
-    let lines = lines(&run(RAMP, 1));
+    let lines = lines(&watched(RAMP, 1));
     let of = |name: &str| {
         let line = lines.iter().find(|line| line.line.policy == name);
         line.expect("a policy")
@@ -135,21 +136,68 @@ fn policies_do_what_they_are_for() {
 }
 
 #[test]
+fn the_scenarios_of_the_repository_can_be_simulated() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let mut seen = 0;
+    for file in std::fs::read_dir(folder)
+        .expect("the folder scenarios")
+        .flatten()
+    {
+        if file.path().extension().is_some_and(|e| e == "toml") {
+            let scenario =
+                ostler_sim::scenario::load(&file.path()).unwrap_or_else(|e| panic!("{e}"));
+            if scenario.fleet.is_none() {
+                Run::new(scenario, 1, Watch::default()).unwrap_or_else(|e| panic!("{e}"));
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen >= 10, "{seen}");
+}
+
+#[test]
 fn the_same_seed_tells_the_same_and_another_one_something_else() {
     let events = |seed| {
-        let run = run(RAMP, seed)
+        let run = watched(RAMP, seed)
             .only(&["resource".to_owned()])
             .expect("it is there");
-        told(&run)[2..].to_vec()
+        told(&run)[3..].to_vec()
     };
     assert_eq!(events(7), events(7));
     assert_ne!(events(7), events(8));
 }
 
 #[test]
+fn cells_come_to_the_same_on_any_number_of_threads_and_in_order() {
+    let run = Run::new(scenario(RAMP), 3, Watch::default()).expect("a run");
+    let cells = run.cells();
+    let came = |threads| {
+        let mut came = Vec::new();
+        run::all(&run, &cells, threads, &|_, _| {}, &mut |cell, ran| {
+            came.push((cell.clone(), ran));
+            ControlFlow::Continue(())
+        })
+        .expect("cells");
+        came
+    };
+    let one = came(1);
+    assert_eq!(
+        one.iter().map(|(cell, _)| cell).collect::<Vec<_>>(),
+        cells.iter().collect::<Vec<_>>()
+    );
+    assert_eq!(one, came(4));
+    let mut seen = 0;
+    let ended = run::all(&run, &cells, 2, &|_, _| {}, &mut |_, _| {
+        seen += 1;
+        ControlFlow::Break(())
+    });
+    assert!(ended.is_ok() && seen == 1, "{seen}");
+}
+
+#[test]
 fn faults_at_a_time_happen_then() {
     let dies = format!("{RAMP}\n[[fault]]\nkind = \"guest-dies\"\nguest = \"be\"\nat = \"3s\"\n");
-    let run = run(&dies, 1)
+    let run = watched(&dies, 1)
         .only(&["vanilla".to_owned()])
         .expect("it is there");
     let events = told(&run);
@@ -180,7 +228,7 @@ fn a_policy_whose_configuration_is_wrong_is_refused_before_anything_runs() {
         text.contains("policy `resource`") && text.contains("resouce"),
         "{text}"
     );
-    let error = run(RAMP, 1)
+    let error = watched(RAMP, 1)
         .only(&["none".to_owned()])
         .expect_err("it isn't there");
     assert!(matches!(error, RunError::NoPolicy { .. }));

@@ -38,6 +38,7 @@ enum Verb {
     Replay(verbs::replay::Args),
     Guest(verbs::guest::Args),
     Lab(verbs::lab::Args),
+    Sim(verbs::sim::Args),
     Machine(verbs::machine::Args),
 }
 
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         Verb::Replay(args) => verbs::replay::run(&args),
         Verb::Guest(args) => verbs::guest::run(args),
         Verb::Lab(args) => verbs::lab::run(args),
+        Verb::Sim(args) => verbs::sim::run(args),
         Verb::Machine(args) => verbs::machine::run(&args),
     };
     match result {

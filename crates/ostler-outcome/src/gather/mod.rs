@@ -272,7 +272,12 @@ fn summary(
         started: machine.started.clone(),
         host: Host {
             name: format!(
-                "emulated, {} CPUs, pNIC with {} queues",
+                "{}, {} CPUs, pNIC with {} queues",
+                if machine.clock == Some(Clock::Simulated) {
+                    "simulated"
+                } else {
+                    "emulated"
+                },
                 scenario.host.cpus.count(),
                 scenario.host.pnic_queues
             ),

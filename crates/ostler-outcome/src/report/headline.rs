@@ -16,6 +16,7 @@ pub fn header(run: &RunSummary) -> Node {
     let clock = match run.clock {
         Clock::Wall => "wall clock",
         Clock::Machine => "machine time",
+        Clock::Simulated => "simulated",
     };
     let facts = [
         fact("workload", run.workload.clone()),
@@ -39,7 +40,7 @@ pub fn header(run: &RunSummary) -> Node {
         fact("started", run.started.clone()),
     ];
     el("header")
-        .child(el("p").class("kicker").text("ostler lab"))
+        .child(el("p").class("kicker").text(run.clock.world()))
         .child(el("h1").text(run.scenario.clone()))
         .child(el("p").class("lead").text(run.description.clone()))
         .child(el("dl").class("facts").children(facts))
@@ -66,6 +67,12 @@ pub fn caveat(run: &RunSummary) -> Node {
                     ),
                 }
             ),
+        ),
+        Clock::Simulated => (
+            "Simulated. ",
+            "Nothing ran: what things cost is from papers' tables and from measurements (crates/ostler-sim/src/costs, each with its source), and who waits for whom \
+             is reckoned. The same seed gives the same figures to the last digit; how near they are to a real host's is another question."
+                .to_owned(),
         ),
     };
     let paragraph = el("p").class("caveat").attr("role", "note");

@@ -48,7 +48,8 @@ pub fn render_all(runs: &[&RunSummary]) -> String {
         .children(loads::section(runs))
         .children(parts)
         .child(footer());
-    page(format!("{scenario} \u{b7} ostler lab"), body)
+    let world = runs.first().map_or("ostler", |run| run.clock.world());
+    page(format!("{scenario} \u{b7} {world}"), body)
 }
 
 fn main(run: &RunSummary) -> Node {

@@ -73,8 +73,21 @@ pub struct Host {
 pub enum Clock {
     /// The real machine's: what else it does shows in rates and latencies.
     Wall,
-    /// The simulated machine's own.
+    /// The emulated machine's own.
     Machine,
+    /// A world's that is not made of instructions but of what things cost.
+    #[value(skip)]
+    Simulated,
+}
+
+impl Clock {
+    /// Who ran it.
+    pub fn world(self) -> &'static str {
+        match self {
+            Clock::Wall | Clock::Machine => "ostler lab",
+            Clock::Simulated => "ostler sim",
+        }
+    }
 }
 
 /// All that one policy did.

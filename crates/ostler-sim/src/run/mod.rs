@@ -13,7 +13,9 @@
 //! | `cell` | the time of a cell: what is to happen when |
 //! | `watch` | what is counted and sampled |
 //! | `faults` | what goes wrong at a time |
+//! | `all` | many cells on all cores |
 
+mod all;
 mod cell;
 mod faults;
 mod watch;
@@ -25,6 +27,8 @@ use ostler_outcome::events::{Cell, Event, Stamped};
 use ostler_outcome::order;
 use ostler_outcome::report::Clock;
 use ostler_scenario::Scenario;
+
+pub use all::all;
 
 use crate::scenario::{self, PolicyError};
 use crate::tenants::{NIC, TenantsError};
@@ -149,17 +153,21 @@ impl Run {
     }
 
     /// What a run says before its cells. `revision` and `started` are for whoever reads it: the world knows no clock.
-    pub fn begins(&self, revision: &str, started: &str) -> [Stamped; 2] {
+    pub fn begins(&self, revision: &str, started: &str) -> [Stamped; 3] {
         let event = |event| Stamped { t_ms: 0, event };
         [
             event(Event::Run {
                 revision: revision.to_owned(),
                 started: started.to_owned(),
-                qemu: format!("simulated, seed {}", self.seed),
-                clock: Clock::Machine,
+                qemu: format!("none: simulated from seed {}", self.seed),
+                clock: Clock::Simulated,
+            }),
+            event(Event::Simulates {
+                scenario: self.scenario.to_toml(),
+                seed: self.seed,
             }),
             event(Event::Up {
-                kernel: "EEVDF as of 6.12, simulated".to_owned(),
+                kernel: "none: EEVDF as of 6.12".to_owned(),
                 cpus: self.scenario.host.cpus.count(),
             }),
         ]

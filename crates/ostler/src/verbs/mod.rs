@@ -8,6 +8,7 @@ pub mod machine;
 pub mod plan;
 pub mod replay;
 pub mod run;
+pub mod sim;
 pub mod status;
 pub mod top;
 pub mod undo;
