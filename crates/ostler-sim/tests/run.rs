@@ -136,6 +136,10 @@ fn policies_do_what_they_are_for() {
 }
 
 #[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the repository's scenarios are files"
+)]
 fn the_scenarios_of_the_repository_can_be_simulated() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     let mut seen = 0;
