@@ -1,8 +1,6 @@
 //! Files that a guest has in memory of its host (Hylics, section 5.3): one that isn't asked for in a minute is put out; while the memory is full, others come from
 //! the disk.
 
-use std::collections::BTreeMap;
-
 use ostler_model::{Bytes, Nanos};
 
 /// A file nobody has asked for in this time is put out (5.3).
@@ -13,8 +11,8 @@ pub const EVICT: Nanos = Nanos::from_secs(60);
 pub struct FileCache {
     capacity: Bytes,
     file: Bytes,
-    /// When each was asked for last.
-    files: BTreeMap<u64, Nanos>,
+    /// By name: when each was asked for last.
+    files: Vec<(u64, Nanos)>,
     hits: u64,
     misses: u64,
 }
@@ -38,27 +36,33 @@ impl FileCache {
     pub fn resize(&mut self, capacity: Bytes) {
         self.capacity = capacity;
         while self.used() > capacity {
-            let oldest = self.files.iter().min_by_key(|(name, at)| (**at, **name));
-            let Some(name) = oldest.map(|(name, _)| *name) else {
+            let files = self.files.iter().enumerate();
+            let oldest = files.min_by_key(|(_, (name, at))| (*at, *name));
+            let Some(oldest) = oldest.map(|(place, _)| place) else {
                 break;
             };
-            self.files.remove(&name);
+            self.files.remove(oldest);
         }
     }
 
     /// Asks for a file; says whether it was there. If not, it is from now on, if there is room.
     pub fn ask(&mut self, name: u64, now: Nanos) -> bool {
-        self.files.retain(|_, at| now.saturating_sub(*at) <= EVICT);
-        if let Some(at) = self.files.get_mut(&name) {
-            *at = now;
-            self.hits += 1;
-            return true;
+        self.files
+            .retain(|(_, at)| now.saturating_sub(*at) <= EVICT);
+        match self.files.binary_search_by_key(&name, |(name, _)| *name) {
+            Ok(place) => {
+                self.files[place].1 = now;
+                self.hits += 1;
+                true
+            }
+            Err(place) => {
+                self.misses += 1;
+                if self.used().0 + self.file.0 <= self.capacity.0 {
+                    self.files.insert(place, (name, now));
+                }
+                false
+            }
         }
-        self.misses += 1;
-        if self.used().0 + self.file.0 <= self.capacity.0 {
-            self.files.insert(name, now);
-        }
-        false
     }
 
     /// What they did.

@@ -61,8 +61,9 @@ pub(super) struct Few {
     elsewhere: Vec<Entity>,
 }
 
-impl Default for Few {
-    fn default() -> Few {
+impl Few {
+    /// None, with room for so many.
+    fn new(room: usize) -> Few {
         let nobody = Entity {
             vruntime: 0,
             deadline: 0,
@@ -75,12 +76,10 @@ impl Default for Few {
         Few {
             here: [nobody; HERE],
             len: 0,
-            elsewhere: Vec::new(),
+            elsewhere: Vec::with_capacity(if room > HERE { room } else { 0 }),
         }
     }
-}
 
-impl Few {
     fn push(&mut self, entity: Entity) {
         if self.elsewhere.capacity() > 0 {
             self.elsewhere.push(entity);
@@ -140,9 +139,10 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub fn new() -> Queue {
+    /// Of nobody, with room for so many.
+    pub fn new(room: usize) -> Queue {
         Queue {
-            entities: Few::default(),
+            entities: Few::new(room),
             curr: NONE,
             until: 0,
             last: 0,
@@ -440,7 +440,7 @@ mod tests {
 
     #[test]
     fn who_is_ahead_of_its_share_is_not_picked_however_early_its_deadline() {
-        let mut queue = Queue::new();
+        let mut queue = Queue::new(2);
         // The first asks for short slices, so its deadlines are early.
         queue.place(Away::default(), 1, WEIGHT, 100_000, false);
         queue.place(Away::default(), 2, WEIGHT, 10_000_000, false);

@@ -46,7 +46,7 @@ impl Host {
         }
         let new = self.queues.len() as u32;
         self.groups[group as usize].queues[cpu as usize] = new;
-        self.queues.push(RunQueue::new());
+        self.queues.push(RunQueue::new(0));
         self.accounts.push(Account {
             group,
             cpu,

@@ -123,6 +123,9 @@ struct Account {
     away: Away,
 }
 
+/// A core's own queue has room for so many guests and threads before it needs more.
+const ROOM: usize = 16;
+
 /// A host.
 #[derive(Clone, Debug)]
 pub struct Host {
@@ -162,7 +165,7 @@ impl Host {
             allowed: Vec::new(),
             affinity: Vec::new(),
             groups: Vec::new(),
-            queues: (0..len).map(|_| RunQueue::new()).collect(),
+            queues: (0..len).map(|_| RunQueue::new(ROOM)).collect(),
             accounts: (0..len)
                 .map(|cpu| Account {
                     group: NONE,

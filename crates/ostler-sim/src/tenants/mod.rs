@@ -144,6 +144,9 @@ pub struct Tenants {
     pressure: Vec<u32>,
 }
 
+/// A vCPU has room for so many exits to come before it needs more.
+const EXITS: usize = 8;
+
 /// What an alarm or an interrupt is about: the highest byte of its token.
 const CLIENT: u64 = 1 << 56;
 const MODERATION: u64 = 2 << 56;
@@ -255,6 +258,11 @@ impl Tenants {
         guest.allow(spec.vcpus);
         for program in spec.programs {
             add_program(&mut guest, program);
+        }
+        // However its tasks come together, their queues have room.
+        for vcpu in &mut guest.vcpus {
+            vcpu.queue.reserve(guest.tasks.len());
+            vcpu.exits.reserve(EXITS);
         }
         self.guests.push(guest);
         Ok(())

@@ -1,3 +1,5 @@
+mod locks;
+
 use ostler_model::{CpuSet, Nanos};
 use proptest::prelude::*;
 

@@ -26,6 +26,9 @@ use super::fair::NONE;
 /// One that wakes takes a core by its own right from who has had more by this (`WAKE_GRANULARITY` of crates/ostler-act/src/boost.rs).
 const WAKE_GRANULARITY_NS: u64 = 1_000_000;
 
+/// So many may wait for a core before its queues need more room.
+const ROOM: usize = 8;
+
 /// The arithmetic's settings, by the operator's.
 pub fn config(settings: &ostler_model::BoostSettings) -> Config {
     Config {
@@ -160,19 +163,19 @@ impl Boost {
                     runs: NONE,
                     next: NONE,
                     held: NONE,
-                    local: VecDeque::new(),
+                    local: VecDeque::with_capacity(ROOM),
                     turn_ends: 0,
                     turn_fires: 0,
                 };
                 cores
             ],
-            kicks: Vec::new(),
+            kicks: Vec::with_capacity(ROOM),
         };
         for (number, set) in domains.iter().enumerate() {
             boost.domains.push(Domain {
                 now: 0,
                 cores: set.iter().map(|cpu| cpu.0).collect(),
-                queue: VecDeque::new(),
+                queue: VecDeque::with_capacity(ROOM * set.len() as usize),
                 stirred: false,
             });
             for cpu in set {
