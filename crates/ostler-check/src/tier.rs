@@ -76,6 +76,7 @@ struct Change<'a> {
     far: u128,
     floor: u128,
     tenant: Option<&'a str>,
+    own: Vec<&'a MemoryMove>,
 }
 
 impl Change<'_> {
@@ -115,12 +116,17 @@ impl<'a> Fresh<'a> {
     /// What was seen of each guest is what it is to have, no more and no less.
     fn guests(&mut self, found: &mut Vec<Violation>) {
         let old = self.scene.intent.old_after().max(self.settings.interval);
-        let memory = &self.scene.snapshot.memory;
+        // By guest; where one is there twice, the first counts.
+        let mut memory: Vec<&GuestMemory> = self.scene.snapshot.memory.iter().collect();
+        memory.sort_by(|a, b| a.guest.cmp(&b.guest));
+        memory.dedup_by(|a, b| a.guest == b.guest);
+        let mut all: Vec<&MemoryMove> = self.tier.moves.iter().collect();
+        all.sort_by(|a, b| a.guest.cmp(&b.guest));
         for given in &self.tier.guests {
             let id = &given.guest;
-            let mut views = memory.iter();
-            let view = views.find(|view| view.guest == *id && view.age <= old);
-            let Some(seen) = view else {
+            let view = memory.binary_search_by(|view| view.guest.cmp(id));
+            let view = view.ok().map(|at| memory[at]);
+            let Some(seen) = view.filter(|view| view.age <= old) else {
                 found.push(Violation::NobodysMemory { guest: id.clone() });
                 continue;
             };
@@ -138,11 +144,16 @@ impl<'a> Fresh<'a> {
                     seen: bytes,
                 });
             }
-            let terms = self.scene.guests.iter().find(|(view, _)| view.id == *id);
-            let terms = terms.and_then(|(view, _)| self.scene.intent.rule(view));
+            let guests = &self.scene.guests;
+            let known = guests.binary_search_by(|(view, _)| view.id.cmp(id));
+            let terms = known.ok().map(|at| guests[at].0);
+            let terms = terms.and_then(|view| self.scene.intent.rule(view));
             let terms = terms.map(|rule| &rule.terms);
+            let from = all.partition_point(|moves| moves.guest < *id);
+            let own = all[from..].iter().take_while(|moves| moves.guest == *id);
+            let own: Vec<&MemoryMove> = own.copied().collect();
             let moved = |far: bool| -> u128 {
-                let moves = self.tier.moves.iter().filter(|moves| moves.guest == *id);
+                let moves = own.iter();
                 let there = moves.filter(|moves| self.node_is_far(moves.to) == Some(far));
                 there.map(|moves| u128::from(moves.bytes.0)).sum()
             };
@@ -155,6 +166,7 @@ impl<'a> Fresh<'a> {
                 far,
                 floor: u128::from(terms.map_or(0, |terms| terms.local_min.0)).min(bytes),
                 tenant: terms.and_then(|terms| terms.tenant.as_deref()),
+                own,
             });
         }
     }
@@ -164,7 +176,8 @@ impl<'a> Fresh<'a> {
         let layer = Layer::Tier;
         for moves in &self.tier.moves {
             let id = &moves.guest;
-            if !self.changes.iter().any(|change| change.given.guest == *id) {
+            let known = |change: &Change<'_>| change.given.guest.cmp(id);
+            if self.changes.binary_search_by(known).is_err() {
                 found.push(Violation::NobodysMemory { guest: id.clone() });
             }
             let tiers = (self.node_is_far(moves.from), self.node_is_far(moves.to));
@@ -186,8 +199,10 @@ impl<'a> Fresh<'a> {
             {
                 found.push(Violation::MovesBeyond { guest: id.clone() });
             }
-            let own = self.tier.moves.iter().filter(|moves| moves.guest == *id);
-            let own: Vec<&MemoryMove> = own.collect();
+            let own = &change.own;
+            if own.is_empty() {
+                continue;
+            }
             for node in &self.scene.facts.memory.nodes {
                 let from = own.iter().filter(|moves| moves.from == node.node);
                 let sum: u128 = from.map(|moves| u128::from(moves.bytes.0)).sum();
@@ -195,7 +210,7 @@ impl<'a> Fresh<'a> {
                     found.push(Violation::MovesBeyond { guest: id.clone() });
                 }
             }
-            ranges(id, change.seen, &own, found);
+            ranges(id, change.seen, own, found);
         }
         let sum = self.tier.moves.iter();
         let sum: u128 = sum.map(|moves| u128::from(moves.bytes.0)).sum();

@@ -1,14 +1,34 @@
 //! What a guest is to its steward.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 /// Names a guest for as long as it lives: its UUID where it has one, else its name. Cheap to clone.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct GuestId(Arc<str>);
+
+/// In order of their text.
+impl Ord for GuestId {
+    #[inline]
+    fn cmp(&self, other: &GuestId) -> Ordering {
+        // Most that are compared are clones of each other, as decisions walk through sorted lists of the same guests.
+        if Arc::ptr_eq(&self.0, &other.0) {
+            return Ordering::Equal;
+        }
+        self.0.cmp(&other.0)
+    }
+}
+
+impl PartialOrd for GuestId {
+    #[inline]
+    fn partial_cmp(&self, other: &GuestId) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 impl GuestId {
     /// The id as text.

@@ -39,6 +39,7 @@ pub fn decide(
         });
         return None;
     }
+    let mut planned = planned.iter().peekable();
     let guests = seen
         .roster
         .members()
@@ -46,8 +47,10 @@ pub fn decide(
         .filter(|member| member.rule.is_none_or(|rule| rule.boost))
         // On a host without cores to hand out nobody is given anything.
         .filter(|member| {
-            let id = |plan: &GuestPlan| plan.guest.cmp(&member.view.id);
-            planned.binary_search_by(id).is_ok()
+            // Both are in order of id.
+            let id = &member.view.id;
+            while planned.next_if(|plan| plan.guest < *id).is_some() {}
+            planned.peek().is_some_and(|plan| plan.guest == *id)
         })
         .map(|member| member.view.id.clone())
         .collect();

@@ -115,19 +115,27 @@ impl Publisher {
             cpus: counted(scene.topology.cpus.len()),
         };
         let domain = numbering::domain(self.ground.names.len());
-        let takes_part = |id: &GuestId| {
-            let at = scene.guests.binary_search_by(|guest| guest.guest.cmp(id));
-            domain.is_some() && at.is_ok_and(|at| shown(&scene.guests[at]))
+        // All of them are in order of id.
+        let taking_part = || {
+            let mut guests = scene.guests.iter().peekable();
+            move |id: &GuestId| {
+                while guests.next_if(|guest| guest.guest < id).is_some() {}
+                let guest = guests.peek().filter(|guest| guest.guest == id);
+                domain.is_some() && guest.is_some_and(|guest| shown(guest))
+            }
         };
+        let mut takes_part = taking_part();
         self.plan.guests.retain(|hints| takes_part(&hints.guest));
+        let mut takes_part = taking_part();
         self.known.retain(|known| takes_part(&known.guest));
         if self.key != settings.key {
             self.key = settings.key;
             self.known.iter_mut().for_each(|known| known.order.clear());
         }
         if let Some(domain) = domain {
-            for guest in scene.guests.iter().filter(|guest| shown(guest)) {
-                self.show(guest, settings, domain, now);
+            let guests = scene.guests.iter().filter(|guest| shown(guest));
+            for (nth, guest) in guests.enumerate() {
+                self.show(nth, guest, settings, domain, now);
             }
         }
         self.pins.arbitrate(
@@ -141,14 +149,26 @@ impl Publisher {
         &self.plan
     }
 
-    fn show(&mut self, guest: &HintsGuest<'_>, settings: &HintsSettings, domain: u16, now: Nanos) {
+    /// Shows a guest what it may know; it is the nth that takes part, and most of the time the nth that did.
+    fn show(
+        &mut self,
+        nth: usize,
+        guest: &HintsGuest<'_>,
+        settings: &HintsSettings,
+        domain: u16,
+        now: Nanos,
+    ) {
         let id = guest.guest;
-        let at = self.known(id);
+        let at = match self.known.get(nth) {
+            Some(known) if known.guest == *id => nth,
+            _ => self.known(id),
+        };
         let order = &mut self.known[at].order;
-        let at = self
-            .plan
-            .guests
-            .binary_search_by(|hints| hints.guest.cmp(id));
+        let shown = &self.plan.guests;
+        let at = match shown.get(nth) {
+            Some(hints) if hints.guest == *id => Ok(nth),
+            _ => shown.binary_search_by(|hints| hints.guest.cmp(id)),
+        };
         if let Ok(at) = at
             && now.saturating_sub(self.plan.guests[at].since) < settings.interval
         {

@@ -35,13 +35,24 @@ impl Arbiter {
         self.sharers.clear();
         self.sharers.resize(ground.cpus.len(), 0);
         self.next.clear();
-        let taking_part = |known: &[Known], guest: &HintsGuest<'_>| {
-            let at = known.binary_search_by(|known| known.guest.cmp(guest.guest));
-            at.ok().filter(|_| shown(guest))
+        // Guests and those that are known are in order of id.
+        let taking_part = |from: &mut usize, known: &[Known], guest: &HintsGuest<'_>| {
+            if !shown(guest) {
+                return None;
+            }
+            while known
+                .get(*from)
+                .is_some_and(|known| known.guest < *guest.guest)
+            {
+                *from += 1;
+            }
+            let found = known.get(*from)?;
+            (found.guest == *guest.guest).then_some(*from)
         };
+        let mut walk = 0;
         // Who has a pin keeps it, before anybody else is given one.
         for guest in scene.guests {
-            if taking_part(known, guest).is_none() {
+            if taking_part(&mut walk, known, guest).is_none() {
                 continue;
             }
             for (sharers, cpus) in self.sharers.iter_mut().zip(&ground.cpus) {
@@ -70,9 +81,9 @@ impl Arbiter {
             }
         }
         let mut next = std::mem::take(&mut self.next);
-        let mut from = 0;
+        let (mut from, mut walk) = (0, 0);
         for guest in scene.guests {
-            let Some(at) = taking_part(known, guest) else {
+            let Some(at) = taking_part(&mut walk, known, guest) else {
                 continue;
             };
             let wishes = guest.vcpus.iter().filter(|vcpu| vcpu.pin).count();
