@@ -6,6 +6,10 @@ use crate::figure::Figure;
 
 #[path = "../hylics-table3/figure.rs"]
 mod hylics_table3;
+#[path = "../libra-5.6/figure.rs"]
+mod libra_5_6;
+#[path = "../libra-5.7/figure.rs"]
+mod libra_5_7;
 #[path = "../vflowcomb-16/figure.rs"]
 mod vflowcomb_16;
 
@@ -23,6 +27,8 @@ macro_rules! figure {
 pub fn all() -> Result<Vec<Figure>> {
     [
         figure!("hylics-table3", hylics_table3),
+        figure!("libra-5.6", libra_5_6),
+        figure!("libra-5.7", libra_5_7),
         figure!("vflowcomb-16", vflowcomb_16),
     ]
     .into_iter()

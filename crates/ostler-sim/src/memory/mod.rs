@@ -8,6 +8,8 @@
 //! a guest's time at full speed   1 + misses/s (mean load - least latency)           its misses wait; those of local memory are in its full speed
 //! ```
 
+pub mod server;
+
 use ostler_model::{GuestId, Nanos};
 
 use crate::random::{Stream, nanos};
