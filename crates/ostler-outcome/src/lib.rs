@@ -11,6 +11,7 @@
 //! generator's lines, on `ostler-model` for plans and the counts of the scheduler of vCPUs, and on `ostler-report` to draw with.
 
 pub mod events;
+pub mod fleet;
 pub mod gather;
 pub mod order;
 pub mod report;

@@ -33,6 +33,7 @@
 //! | [`trace`] | a cloud's VMs: the public Azure trace, read, and one generated with its figures |
 //! | [`files`] | a guest with in-memory files, and the control of their size |
 //! | [`scenario`] | scenarios as worlds |
+//! | [`fleet`] | hosts of one kind, and a trace's VMs on them |
 //! | [`run`] | a scenario's cells, told as the lab tells its own |
 //!
 //! A thread's owner never calls the scheduler, and the scheduler knows no guests: each hands the other plain values ([`work`]), and the world
@@ -45,6 +46,7 @@ pub mod check;
 pub mod costs;
 pub mod event;
 pub mod files;
+pub mod fleet;
 pub mod guest;
 pub mod host;
 pub mod load;

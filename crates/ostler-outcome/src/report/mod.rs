@@ -6,6 +6,7 @@
 mod costs;
 mod curves;
 mod delays;
+mod fleet;
 mod guests;
 mod headline;
 mod loads;
@@ -18,6 +19,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub use fleet::{FleetResult, FleetRun, render_fleet};
 pub use ostler_report::figures::{Figures, PolicyLine};
 pub use ostler_report::timeline::{Cores, Decision, Interval, Sample, Timeline};
 pub use ostler_report::{Family, Spread};

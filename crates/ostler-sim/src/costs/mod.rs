@@ -9,6 +9,7 @@
 
 use ostler_model::Nanos;
 
+pub mod fleet;
 pub mod host;
 pub mod path;
 
@@ -70,7 +71,11 @@ macro_rules! costs {
 pub(crate) use costs;
 
 /// All tables, by room.
-pub const ALL: &[(&str, &[Cost])] = &[("host", host::HOST), ("path", path::PATH)];
+pub const ALL: &[(&str, &[Cost])] = &[
+    ("fleet", fleet::FLEET),
+    ("host", host::HOST),
+    ("path", path::PATH),
+];
 
 #[cfg(test)]
 mod tests {

@@ -260,6 +260,8 @@ pub struct Guest {
     pub placing: Placing,
     /// Whether work that nobody asks for rests.
     pub resting: bool,
+    /// Whether it hasn't come yet.
+    pub away: bool,
     /// Whether it is dead.
     pub dead: bool,
     /// What it counts by itself: rounds, blocks, operations.

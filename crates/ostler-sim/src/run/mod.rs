@@ -189,7 +189,7 @@ pub struct CellRun {
 }
 
 /// What a scenario's host is, as a steward finds it.
-fn facts(scenario: &Scenario) -> Facts {
+pub(crate) fn facts(scenario: &Scenario) -> Facts {
     let host = &scenario.host;
     let nodes = (0..).zip(scenario::nodes(host));
     Facts {

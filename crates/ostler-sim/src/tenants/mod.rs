@@ -251,6 +251,7 @@ impl Tenants {
             halt_poll: spec.halt_poll,
             placing: Placing::new(spec.placement, spec.vcpus),
             resting: false,
+            away: false,
             dead: false,
             done: 0,
             stream: Stream::new(seed, "guest", number.into()),

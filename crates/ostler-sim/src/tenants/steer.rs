@@ -219,6 +219,11 @@ impl Tenants {
         }
     }
 
+    /// A guest hasn't come yet, and its host knows nothing of it; or it has. Nobody asks anything of one that is away.
+    pub fn set_away(&mut self, g: u32, away: bool) {
+        self.guests[g as usize].away = away;
+    }
+
     /// A guest dies, with all that it had in hand.
     pub fn kill(&mut self, g: u32, now: Nanos, out: &mut Effects) {
         let guest = &mut self.guests[g as usize];

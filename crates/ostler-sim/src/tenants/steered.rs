@@ -75,7 +75,7 @@ impl Tenants {
 
     fn files_since(&self, seconds: f64) -> Vec<FilesView> {
         let mut views: Vec<_> = (0..self.guests.len() as u32)
-            .filter(|g| !self.guests[*g as usize].dead)
+            .filter(|g| self.lives(*g))
             .filter_map(|g| {
                 let seen = self.told_of.get(g as usize).copied().unwrap_or_default();
                 Some(FilesView {
@@ -116,7 +116,8 @@ pub const NIC: &str = "eth0";
 
 impl Steered for Tenants {
     fn lives(&self, guest: u32) -> bool {
-        !self.guests[guest as usize].dead
+        let guest = &self.guests[guest as usize];
+        !guest.dead && !guest.away
     }
 
     fn latency(&mut self, guest: u32) -> Option<LatencyView> {

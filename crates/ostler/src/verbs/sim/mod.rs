@@ -1,6 +1,7 @@
 //! `ostler sim`: a scenario in simulated worlds, and what came of two runs side by side.
 
 mod compare;
+mod fleet;
 mod log;
 
 use std::io::IsTerminal as _;
@@ -32,7 +33,8 @@ use log::Log;
     after_help = "Scenarios are the lab's, and more (scenarios/README.md). Each policy runs under each load in each round, on all cores; the same seed gives the \
     same bytes, on any machine and any number of threads.\n\n\
     Examples:\n  ostler sim scenarios/vspace-ramp.toml --report ramp.html\n  ostler sim scenarios/anubis.toml --policy eevdf-2 --policy boost-2 --seed 7 --json\n  \
-    ostler sim scenarios/vspace-ramp.toml --events ramp.jsonl   # cut off? the same command goes on\n  ostler sim compare lab.jsonl sim.jsonl\n\n\
+    ostler sim scenarios/vspace-ramp.toml --events ramp.jsonl   # cut off? the same command goes on\n  ostler sim compare lab.jsonl sim.jsonl\n  \
+    ostler sim scenarios/simulated/fleet.toml --oversubscription 1,2,3 --policy vanilla,boost   # whose users wait too long?\n\n\
     Exit codes: 0 done, and as the scenario expects; 1 not as expected, or a world's books were wrong; 4 the scenario was refused."
 )]
 pub struct Args {
@@ -46,6 +48,9 @@ pub struct Args {
     /// What everything random is drawn from
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// vCPUs that may come to a host for each of its cores, instead of the fleet's; several are compared
+    #[arg(long, value_name = "RATIO", value_delimiter = ',', value_parser = ratio)]
+    oversubscription: Vec<f64>,
     /// So many rounds instead of the scenario's
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
@@ -83,6 +88,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Err(error @ ScenarioError::Read { .. }) => return Err(error.into()),
         Err(error) => return Ok(refused(&error)),
     };
+    if scenario.fleet.is_some() {
+        return fleet::run(&args, path, &scenario);
+    }
+    ensure!(
+        args.oversubscription.is_empty(),
+        "--oversubscription is for fleets, and the scenario has none"
+    );
     let run = match prepare(&args, scenario) {
         Ok(run) => run,
         Err(error) => return Ok(refused(&error)),
@@ -121,6 +133,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     } else {
         ExitCode::SUCCESS
     })
+}
+
+fn ratio(text: &str) -> Result<f64, String> {
+    let ratio = text
+        .parse()
+        .ok()
+        .filter(|ratio| (0.1..=100.0).contains(ratio));
+    ratio.ok_or_else(|| "write 0.1 to 100 vCPUs to a core, like 3".to_owned())
 }
 
 fn refused(error: &dyn std::error::Error) -> ExitCode {

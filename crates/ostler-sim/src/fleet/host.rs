@@ -1,0 +1,336 @@
+//! A host's time: VMs come and go, are busy as the trace says, and a steward looks after them, where the policy has one.
+
+use ostler_model::{CpuSet, GuestId, Nanos};
+use ostler_outcome::fleet::{HostOutcome, VmOutcome};
+use ostler_scenario::{Policy, TimedKind};
+
+use super::{Fleet, FleetError, VmDemand};
+use crate::costs::INSTRUCTION_NS;
+use crate::costs::fleet as table;
+use crate::guest::spec::{GuestSpec, Placement, Program, Sharing, Time};
+use crate::host::{HostCosts, Spawn};
+use crate::load::{Arrivals, LoadSpec, PACKETS, Step};
+use crate::net::nic::NicSpec;
+use crate::path::Costs;
+use crate::random::Stream;
+use crate::scenario;
+use crate::steward::{Steward, StewardGuest};
+use crate::tenants::{Owner, Tenants, TenantsSpec};
+use crate::trace::Category;
+use crate::world::{World, WorldError};
+
+/// Whoever waits is told of progress no more often than each of so much simulated time.
+const TELL: Nanos = Nanos::from_secs(10);
+/// A VM's clients.
+const CONNECTIONS: u32 = 64;
+
+/// Runs a host under a policy.
+pub(super) fn run(
+    fleet: &Fleet,
+    host: u32,
+    policy: &Policy,
+    on: &(dyn Fn(f64) + Sync),
+) -> Result<HostOutcome, FleetError> {
+    let vms: Vec<&VmDemand> = fleet.placed.hosts[host as usize]
+        .iter()
+        .map(|at| &fleet.demand.vms[*at])
+        .collect();
+    let facts = crate::run::facts(&fleet.scenario);
+    let mut outcome = HostOutcome {
+        host,
+        ..HostOutcome::default()
+    };
+    if vms.is_empty() {
+        on(fleet.demand.lasts.as_secs_f64());
+        return Ok(outcome);
+    }
+    let mut scenario = fleet.scenario.clone();
+    scenario.guests = rules(fleet);
+    let intent = scenario::intent(&scenario, policy, &facts)?;
+    let tenants = Tenants::new(spec(fleet, host, &vms), &facts.topology)?;
+    let failed = |error| FleetError::World {
+        host,
+        policy: policy.name.clone(),
+        error,
+    };
+    let mut played = Played::new(fleet, host, &vms, tenants).map_err(failed)?;
+    let steward = intent.map(|intent| {
+        let period = intent.period;
+        let guests = played.guests.clone();
+        (Steward::new(facts, intent, guests, played.seed), period)
+    });
+    played.steward = steward;
+    played.play(fleet, &vms, on).map_err(failed)?;
+    let peak = fleet.placed.peaks[host as usize];
+    let cores = fleet.scenario.host.under_test;
+    outcome.ratio_peak = f64::from(peak) / f64::from(cores.len());
+    played.tell(fleet, &vms, &mut outcome, &cores);
+    Ok(outcome)
+}
+
+/// The rules by which a steward knows VMs: two kinds.
+fn rules(fleet: &Fleet) -> Vec<ostler_scenario::Guest> {
+    use ostler_model::Class;
+    use ostler_scenario::{Guest, Workload};
+    let slo = fleet.scenario.fleet.as_ref().map(|fleet| fleet.slo_p95_us);
+    let rule = |name: &str, class, slo| Guest {
+        // So that it matches numbers behind it.
+        count: 2,
+        slo_p95_us: slo,
+        ..Guest::new(name, class, 1, 1024, Workload::Idle)
+    };
+    vec![
+        rule(USERS, Class::LatencyCritical, slo),
+        rule(OTHERS, Class::BestEffort, None),
+    ]
+}
+
+const USERS: &str = "users";
+const OTHERS: &str = "others";
+
+fn name(vm: &VmDemand, at: usize) -> String {
+    let kind = if vm.vm.category == Category::Interactive {
+        USERS
+    } else {
+        OTHERS
+    };
+    format!("{kind}-{at}")
+}
+
+fn seed_of(fleet: &Fleet, host: u32) -> u64 {
+    Stream::new(fleet.seed, "host", host.into()).bits()
+}
+
+fn spec(fleet: &Fleet, host: u32, vms: &[&VmDemand]) -> TenantsSpec {
+    let scenario = &fleet.scenario;
+    let slo = scenario
+        .fleet
+        .as_ref()
+        .map(|fleet| Nanos::from_micros(fleet.slo_p95_us));
+    let costs = Costs::default().at(scenario.host.instruction_ns);
+    let mut spec = TenantsSpec {
+        guests: Vec::new(),
+        nic: NicSpec {
+            queues: scenario.host.pnic_queues,
+            ..NicSpec::default()
+        },
+        irq_cores: scenario.host.under_test,
+        loads: Vec::new(),
+        costs,
+        seed: seed_of(fleet, host),
+        // The host's own threads come first.
+        first_thread: scenario.host.cpus.count(),
+    };
+    for (at, vm) in vms.iter().enumerate() {
+        let users = vm.vm.category == Category::Interactive;
+        let mean = if users { table::REQUEST } else { table::PIECE };
+        // A trace's busyness is of its hosts, so what a request takes is told in time, whatever an instruction takes here.
+        let service = mean.nanos(INSTRUCTION_NS);
+        spec.guests.push(GuestSpec {
+            id: GuestId::from(name(vm, at).as_str()),
+            vcpus: vm.vm.cores.min(1024),
+            queues: 1,
+            programs: vec![Program::Serve {
+                tasks: vm.vm.cores.min(1024).saturating_mul(4),
+                sharing: Sharing::Free,
+                service: Time::Exponential(service),
+            }],
+            placement: Placement::Hvm,
+            halt_poll: Nanos::ZERO,
+        });
+        // What the guest's kernel takes of a vCPU for it is the VM's, too.
+        let kernel = [costs.guest_rx, costs.guest_tx, costs.interrupt, costs.exit];
+        let each = kernel.into_iter().fold(service, Nanos::saturating_add);
+        spec.loads.push(LoadSpec {
+            route: vec![at as u32],
+            connections: CONNECTIONS,
+            start: vm.from,
+            steps: steps(vm, each.as_secs_f64()),
+            arrivals: Arrivals::Poisson,
+            packets: PACKETS,
+            slo: slo.filter(|_| users),
+        });
+    }
+    spec
+}
+
+/// As many requests a second as make the VM as busy as it was.
+fn steps(vm: &VmDemand, each_s: f64) -> Vec<Step> {
+    let ends = vm.busy.iter().skip(1).map(|(at, _)| *at).chain([vm.until]);
+    let spans = vm.busy.iter().zip(ends);
+    spans
+        .map(|((from, busy), until)| Step {
+            rate: busy * f64::from(vm.vm.cores) / each_s,
+            seconds: until.saturating_sub(*from).as_secs_f64(),
+        })
+        .collect()
+}
+
+struct Played {
+    host: u32,
+    world: World<Tenants>,
+    guests: Vec<StewardGuest>,
+    steward: Option<(Steward, Nanos)>,
+    seed: u64,
+}
+
+impl Played {
+    fn new(
+        fleet: &Fleet,
+        host: u32,
+        vms: &[&VmDemand],
+        tenants: Tenants,
+    ) -> Result<Played, WorldError> {
+        let scenario = &fleet.scenario;
+        let costs = HostCosts::new(scenario.host.cpus.count(), scenario.host.instruction_ns);
+        let topology = scenario::topology(&scenario.host);
+        let mut world = World::new(&topology, costs, tenants);
+        let mut guests = Vec::new();
+        for (at, vm) in vms.iter().enumerate() {
+            guests.push(StewardGuest {
+                id: GuestId::from(name(vm, at).as_str()),
+                name: name(vm, at),
+                number: at as u32,
+                group: world.host.add_group(),
+                vcpus: Vec::new(),
+                vhost: Vec::new(),
+            });
+        }
+        for owner in world.work.owners().to_vec() {
+            let (Owner::Vcpu { guest, .. } | Owner::Vhost { guest, .. }) = owner;
+            let guest = &mut guests[guest as usize];
+            let spawn = Spawn {
+                group: Some(guest.group),
+                ..Spawn::default()
+            };
+            let thread = world.host.spawn(spawn, Nanos::ZERO);
+            match owner {
+                Owner::Vcpu { .. } => guest.vcpus.push(thread),
+                Owner::Vhost { .. } => guest.vhost.push(thread),
+            }
+        }
+        for guest in &guests {
+            world.act(|host, scene| {
+                host.set_cpuset(guest.group, scenario.host.under_test, scene);
+            })?;
+        }
+        world.act(|_, scene| {
+            for (at, vm) in (0..).zip(vms) {
+                scene.work.set_away(at, vm.from > Nanos::ZERO);
+            }
+            scene.work.begin(scene.out);
+        })?;
+        Ok(Played {
+            host,
+            world,
+            guests,
+            steward: None,
+            seed: seed_of(fleet, host),
+        })
+    }
+
+    fn play(
+        &mut self,
+        fleet: &Fleet,
+        vms: &[&VmDemand],
+        on: &(dyn Fn(f64) + Sync),
+    ) -> Result<(), WorldError> {
+        let lasts = fleet.demand.lasts;
+        // Who comes and goes, in order; at one time, who goes first.
+        let mut moves: Vec<(Nanos, bool, u32)> = Vec::new();
+        for (at, vm) in (0..).zip(vms) {
+            if vm.from > Nanos::ZERO {
+                moves.push((vm.from, true, at));
+            }
+            if vm.until < lasts {
+                moves.push((vm.until, false, at));
+            }
+        }
+        for fault in &fleet.scenario.timed_faults {
+            if matches!(&fault.kind, TimedKind::HostFails { host } if *host == self.host) {
+                moves.extend((0..vms.len() as u32).map(|vm| (fault.at, false, vm)));
+            }
+        }
+        moves.sort_unstable();
+        let mut moves = moves.into_iter().peekable();
+        let (mut turn, mut tell) = (Nanos::ZERO, TELL.min(lasts));
+        let mut told = Nanos::ZERO;
+        loop {
+            let next = moves.peek().map_or(lasts, |(at, ..)| *at);
+            let steward = if self.steward.is_some() { turn } else { lasts };
+            let now = next.min(steward).min(tell).min(lasts);
+            self.world.run(now)?;
+            while let Some((_, comes, vm)) = moves.next_if(|(at, ..)| *at <= now) {
+                self.world.act(|_, scene| {
+                    if comes {
+                        scene.work.set_away(vm, false);
+                    } else {
+                        scene.work.kill(vm, now, scene.out);
+                    }
+                })?;
+            }
+            if now == tell {
+                on(now.saturating_sub(told).as_secs_f64());
+                (told, tell) = (now, tell.saturating_add(TELL).min(lasts));
+            }
+            if now >= lasts {
+                return Ok(());
+            }
+            if let Some((steward, period)) = &mut self.steward
+                && now == turn
+            {
+                steward.turn(&mut self.world)?;
+                turn = turn.saturating_add(*period);
+            }
+        }
+    }
+
+    fn tell(
+        &mut self,
+        fleet: &Fleet,
+        vms: &[&VmDemand],
+        outcome: &mut HostOutcome,
+        cores: &CpuSet,
+    ) {
+        let slo = fleet
+            .scenario
+            .fleet
+            .as_ref()
+            .map(|fleet| fleet.slo_p95_us as f64);
+        let view = self.world.host.view(self.world.now());
+        let seconds = self.world.now().as_secs_f64();
+        let busy: u64 = cores.iter().map(|cpu| view.core_time(cpu).busy()).sum();
+        outcome.busy = Nanos(busy).as_secs_f64() / (seconds * f64::from(cores.len()));
+        outcome.energy_j = view.energy_pj() as f64 / 1e12;
+        outcome.ctx_switches = view.counters().switches;
+        outcome.events = self.world.queue.taken();
+        if let Some((steward, _)) = &self.steward {
+            outcome.plan_changes = steward.plan_changes;
+            outcome.plans_refused = steward.refused;
+        }
+        for (at, vm) in vms.iter().enumerate() {
+            let times = self.guests[at].vcpus.iter();
+            let times: Vec<_> = times.map(|vcpu| view.thread_time(*vcpu)).collect();
+            let books = &self.world.work.clients[at].books;
+            let latency = books.latency();
+            let interactive = vm.vm.category == Category::Interactive;
+            let p95_us = latency.map(|latency| latency.p95);
+            let above = p95_us.zip(slo).is_some_and(|(p95, slo)| p95 > slo);
+            outcome.vms.push(VmOutcome {
+                vm: vm.vm.id.0,
+                host: outcome.host,
+                interactive,
+                vcpus: vm.vm.cores,
+                seconds: vm.until.saturating_sub(vm.from).as_secs_f64(),
+                sent: books.sent,
+                answered: books.answered,
+                p50_us: latency.map(|latency| latency.p50),
+                p95_us,
+                p99_us: latency.map(|latency| latency.p99),
+                breaks_slo: interactive && above,
+                ran_s: Nanos(times.iter().map(|time| time.ran).sum()).as_secs_f64(),
+                waited_s: Nanos(times.iter().map(|time| time.waited).sum()).as_secs_f64(),
+            });
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! A fleet's what-if: a trace's VMs, or generated ones, on hosts that they share so and so, under each policy: whose users wait too long?
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use anyhow::{Context as _, bail};
+use ostler_outcome::fleet::FleetLine;
+use ostler_outcome::report::{self, FleetResult, FleetRun};
+use ostler_report::Family;
+use ostler_report::say::{micros, percent, short};
+use ostler_scenario::{Policy, Scenario, Vms};
+use ostler_sim::fleet::{Demand, Fleet};
+use ostler_sim::trace::read::{Damage, Readings, Selection, table};
+use serde::Serialize;
+
+use super::Args;
+use crate::output::{self, Paint, Table};
+
+/// A line of `--json`: a policy's, or one of a VM that misses the objective.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Line<'a> {
+    Policy(&'a FleetLine),
+    Vm {
+        policy: &'a str,
+        oversubscription: f64,
+        #[serde(flatten)]
+        vm: &'a ostler_outcome::fleet::VmOutcome,
+    },
+}
+
+pub fn run(args: &Args, path: &Path, scenario: &Scenario) -> anyhow::Result<ExitCode> {
+    let Some(fleet) = scenario.fleet.clone() else {
+        bail!("the scenario has no fleet");
+    };
+    if args.events.is_some() || args.audit {
+        bail!("--events and --audit are for scenarios of one host; leave them out");
+    }
+    for wanted in &args.policies {
+        if !scenario
+            .policies
+            .iter()
+            .any(|policy| policy.name == *wanted)
+        {
+            let there: Vec<_> = scenario.policies.iter().map(|p| p.name.as_str()).collect();
+            bail!("--policy {wanted}: the scenario has {}", there.join(", "));
+        }
+    }
+    let (demand, vms) = demand(path, &fleet.vms, args.seed)?;
+    let ratios = if args.oversubscription.is_empty() {
+        vec![fleet.oversubscription]
+    } else {
+        args.oversubscription.clone()
+    };
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let threads = NonZeroUsize::new(args.jobs.unwrap_or(cores));
+    let threads = threads.context("--jobs 0: write 1 or more, or leave it out")?;
+    let mut run = FleetRun {
+        scenario: scenario.name.clone(),
+        description: scenario.summary.clone(),
+        revision: ostler_lab::run::revision(),
+        seed: args.seed,
+        vms,
+        host: format!(
+            "{} of {} cores and {} GiB",
+            fleet.hosts,
+            scenario.host.under_test.len(),
+            scenario
+                .host
+                .nodes
+                .iter()
+                .map(|node| node.memory_mib)
+                .sum::<u64>()
+                >> 10
+        ),
+        slo_us: fleet.slo_p95_us as f64,
+        results: Vec::new(),
+    };
+    for ratio in ratios {
+        let mut scenario = scenario.clone();
+        if let Some(fleet) = &mut scenario.fleet {
+            fleet.oversubscription = ratio;
+        }
+        let fleet = match Fleet::new(scenario, demand.clone(), args.seed) {
+            Ok(fleet) => fleet,
+            Err(error) => return Ok(super::refused(&error)),
+        };
+        for policy in &fleet.scenario().policies {
+            if args.policies.is_empty() || args.policies.contains(&policy.name) {
+                run.results.push(one(&fleet, policy, ratio, threads)?);
+            }
+        }
+    }
+    show(args, &run)?;
+    let refused: u64 = run
+        .results
+        .iter()
+        .map(|result| result.line.plans_refused)
+        .sum();
+    if refused > 0 {
+        eprintln!("sim: {refused} plans were refused by the checker: a fault of ostler's");
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One policy at one oversubscription.
+fn one(
+    fleet: &Fleet,
+    policy: &Policy,
+    ratio: f64,
+    threads: NonZeroUsize,
+) -> anyhow::Result<FleetResult> {
+    let hosts = fleet.placed().hosts.len() as f64;
+    let lasts = fleet
+        .scenario()
+        .fleet
+        .as_ref()
+        .map_or(0.0, |fleet| fleet.vms.lasts().as_secs_f64());
+    let (done, begun) = (Mutex::new((0.0, 0.0)), Instant::now());
+    let what = format!("{} at {}:1", policy.name, short(ratio));
+    let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let hosts = fleet.run(policy, threads, &|seconds| {
+        let Ok(mut done) = done.lock() else { return };
+        done.0 += seconds;
+        let share = done.0 / (hosts * lasts).max(1e-9);
+        // A log has a line for each quarter.
+        if share >= done.1 + if terminal { 0.01 } else { 0.25 } {
+            done.1 = share;
+            if terminal {
+                eprint!("\r\x1b[Ksim: {:3.0} %  {what}", share * 100.0);
+            } else {
+                eprintln!("sim: {what}: {:.0} %", share * 100.0);
+            }
+        }
+    })?;
+    if terminal {
+        eprint!("\r\x1b[K");
+    }
+    let events: u64 = hosts.iter().map(|host| host.events).sum();
+    let seconds = begun.elapsed().as_secs_f64();
+    eprintln!(
+        "sim: {what}: {events} events in {seconds:.1} s, {} a second",
+        short(events as f64 / seconds.max(1e-9))
+    );
+    let turned_away = fleet.placed().turned_away.len();
+    let line = FleetLine::of(&policy.name, ratio, turned_away, &hosts);
+    Ok(FleetResult {
+        about: policy.about.clone(),
+        family: if policy.is_ours() || policy.scheduler().is_some() {
+            Family::Ostler
+        } else {
+            Family::Baseline
+        },
+        line,
+        hosts,
+    })
+}
+
+/// The VMs, and where they are from, in words.
+fn demand(path: &Path, vms: &Vms, seed: u64) -> anyhow::Result<(Demand, String)> {
+    let (table_path, readings, one_of, from, lasts) = match vms {
+        Vms::Generated { count, lasts } => {
+            let demand = Demand::generated(*count, *lasts, seed);
+            let words = format!(
+                "{} generated, {count} at a time in the mean",
+                demand.vms.len()
+            );
+            return Ok((demand, words));
+        }
+        Vms::Trace {
+            table,
+            readings,
+            one_of,
+            from,
+            lasts,
+        } => (table, readings, one_of, from.0 / 1_000_000_000, *lasts),
+    };
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let open = |name: &str| {
+        let path = folder.join(name);
+        File::open(&path).with_context(|| {
+            format!(
+                "could not open {} of the trace; paths are from the scenario's folder on",
+                path.display()
+            )
+        })
+    };
+    let selection = Selection {
+        one_of: u64::from(*one_of),
+        from,
+        until: from + lasts.0.div_ceil(1_000_000_000),
+        ..Selection::default()
+    };
+    let found = table(BufReader::new(open(table_path)?), &selection)
+        .with_context(|| format!("{table_path} of the trace"))?;
+    told(table_path, &found.damage);
+    let mut demand = Demand::of(found.vms, from, lasts);
+    if !readings.is_empty() {
+        let mut all: Box<dyn Read> = Box::new(std::io::empty());
+        for name in readings {
+            all = Box::new(all.chain(open(name)?));
+        }
+        let wanted: std::collections::BTreeSet<_> = demand.vms.iter().map(|vm| vm.vm.id).collect();
+        let mut steps = Readings::new(BufReader::new(all));
+        let mut step = Vec::new();
+        while let Some(at) = steps
+            .step(|vm| wanted.contains(&vm), &mut step)
+            .context("the trace's readings")?
+        {
+            demand.tell(from, at, &step);
+        }
+        told("the readings", steps.damage());
+    }
+    if demand.vms.is_empty() {
+        bail!(
+            "{table_path} has no VM in that time; look at `from`, `lasts` and `one_of` of [fleet]"
+        );
+    }
+    let words = format!("{} of {table_path}", demand.vms.len());
+    Ok((demand, words))
+}
+
+fn told(what: &str, damage: &Damage) {
+    if damage.lines > 0 {
+        let first: Vec<_> = damage
+            .first
+            .iter()
+            .map(|(line, why)| format!("line {line} {why}"))
+            .collect();
+        eprintln!(
+            "sim: {} of {} lines of {what} are no rows and were left out: {}",
+            damage.lines,
+            damage.of,
+            first.join("; ")
+        );
+    }
+}
+
+fn show(args: &Args, run: &FleetRun) -> anyhow::Result<()> {
+    if let Some(path) = &args.report {
+        super::write(path, &report::render_fleet(run))?;
+        eprintln!("sim: report: {}", path.display());
+    }
+    if args.json {
+        for result in &run.results {
+            let vms = result.hosts.iter().flat_map(|host| &host.vms);
+            let broken = vms.filter(|vm| vm.breaks_slo).map(|vm| Line::Vm {
+                policy: &result.line.policy,
+                oversubscription: result.line.oversubscription,
+                vm,
+            });
+            for line in std::iter::once(Line::Policy(&result.line)).chain(broken) {
+                output::print(&format!(
+                    "{}\n",
+                    serde_json::to_string(&line).context("a line is always JSON")?
+                ))?;
+            }
+        }
+        return Ok(());
+    }
+    let paint = Paint(output::colours());
+    let mut table = Table::new(&[
+        "POLICY",
+        "RATIO",
+        "VMS",
+        "TURNED AWAY",
+        "WITH USERS",
+        "MISS SLO",
+        "SHARE",
+        "P95 MEDIAN",
+        "P95 WORST 5 %",
+        "USERS WAIT",
+        "OTHERS WAIT",
+        "BUSY",
+        "HOSTS",
+    ]);
+    let said =
+        |value: Option<f64>, say: fn(f64) -> String| value.map_or_else(|| "-".to_owned(), say);
+    for result in &run.results {
+        let line = &result.line;
+        table.row(vec![
+            line.policy.clone(),
+            format!("{}:1", short(line.oversubscription)),
+            line.vms.to_string(),
+            line.turned_away.to_string(),
+            line.interactive.to_string(),
+            line.broken.to_string(),
+            said(line.broken_share, percent),
+            said(line.p95_median_us, micros),
+            said(line.p95_worst_us, micros),
+            said(line.waiting_share, percent),
+            said(line.others_waiting_share, percent),
+            percent(line.busy),
+            line.hosts_used.to_string(),
+        ]);
+    }
+    output::print(&table.render(paint))
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_model::Nanos;
+    use ostler_sim::trace::generate::{Settings, generate};
+    use ostler_sim::trace::{write_readings, write_table};
+
+    use super::*;
+
+    /// A generated trace, in the public one's files, of which the second of readings goes on where the first ends.
+    fn files(folder: &Path) {
+        let mut trace = generate(&Settings {
+            population: 20,
+            seconds: 7200,
+            seed: 9,
+        });
+        let mut text = Vec::new();
+        write_table(&mut text, &trace.vms).unwrap();
+        text.extend(b"damaged,line\n");
+        std::fs::write(folder.join("vmtable.csv"), text).unwrap();
+        let (mut step, mut parts) = (Vec::new(), [Vec::new(), Vec::new()]);
+        while let Some(at) = trace.step(&mut step) {
+            write_readings(&mut parts[usize::from(at >= 3600)], &step).unwrap();
+        }
+        for (number, part) in parts.iter().enumerate() {
+            std::fs::write(folder.join(format!("cpu-{number}.csv")), part).unwrap();
+        }
+    }
+
+    fn trace(readings: &[&str]) -> Vms {
+        Vms::Trace {
+            table: "vmtable.csv".to_owned(),
+            readings: readings.iter().map(|&name| name.to_owned()).collect(),
+            one_of: 1,
+            from: Nanos::from_secs(3000),
+            lasts: Nanos::from_secs(1800),
+        }
+    }
+
+    #[test]
+    fn a_traces_files_are_read_one_after_the_other() {
+        let dir = tempfile::tempdir().unwrap();
+        files(dir.path());
+        let scenario = dir.path().join("fleet.toml");
+        let (told, words) = demand(&scenario, &trace(&["cpu-0.csv", "cpu-1.csv"]), 1).unwrap();
+        assert!(words.ends_with("of vmtable.csv"), "{words}");
+        assert!(told.vms.len() > 5);
+        let stays = told
+            .vms
+            .iter()
+            .find(|vm| vm.from == Nanos::ZERO && vm.until == told.lasts);
+        // Readings come every five minutes, from before the watch on.
+        assert_eq!(stays.unwrap().busy.len(), 6);
+        let (mean, _) = demand(&scenario, &trace(&[]), 1).unwrap();
+        assert!(mean.vms.iter().all(|vm| vm.busy.len() == 1));
+        assert_eq!(mean.vms.len(), told.vms.len());
+    }
+
+    #[test]
+    fn a_trace_that_is_not_there_is_told_by_its_path() {
+        let dir = tempfile::tempdir().unwrap();
+        files(dir.path());
+        let scenario = dir.path().join("fleet.toml");
+        let error = demand(&scenario, &trace(&["none.csv"]), 1).unwrap_err();
+        let path = dir.path().join("none.csv").display().to_string();
+        assert!(format!("{error:#}").contains(&path), "{error:#}");
+        std::fs::write(dir.path().join("vmtable.csv"), "no\ntable\nat\nall\n").unwrap();
+        let error = demand(&scenario, &trace(&[]), 1).unwrap_err();
+        assert!(format!("{error:#}").contains("vmtable.csv"), "{error:#}");
+    }
+}
