@@ -602,3 +602,33 @@ fn a_full_host_swaps_within_a_step() {
     };
     assert_eq!((sum(0), sum(1)), (60 * GRAIN, 60 * GRAIN));
 }
+
+/// Less is free than the host's reserve, and far memory is full: nothing comes near, however much somebody presses.
+#[test]
+fn the_reserve_is_nobodys_though_nothing_can_make_room() {
+    let nodes = [(false, 10), (true, 0)].map(|(far, grains)| Node {
+        far,
+        free: grains * GRAIN,
+    });
+    let host = Host {
+        nodes: &nodes,
+        distances: &[],
+    };
+    let guests = Guests {
+        on: &[100 * GRAIN, 0, 0, 100 * GRAIN],
+        local: &[100 * GRAIN, 0],
+        target: &[0, 80 * GRAIN],
+        floors: &[0, 0],
+        line: &[1, 0],
+        pressing: 1,
+    };
+    let by = Settings {
+        budget: 120 * GRAIN,
+        step: 10 * GRAIN,
+        reserve: 30 * GRAIN,
+    };
+    let mut mover = Mover::default();
+    mover.plan(&host, &guests, moves::Files::default(), &by);
+    assert_eq!(mover.pieces, []);
+    assert!(mover.left > 0, "what can't move is told");
+}
