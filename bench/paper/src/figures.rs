@@ -12,6 +12,8 @@ mod libra_5_6;
 mod libra_5_7;
 #[path = "../vflowcomb-16/figure.rs"]
 mod vflowcomb_16;
+#[path = "../vspace-14/figure.rs"]
+mod vspace_14;
 
 macro_rules! figure {
     ($folder:literal, $module:ident) => {
@@ -30,6 +32,7 @@ pub fn all() -> Result<Vec<Figure>> {
         figure!("libra-5.6", libra_5_6),
         figure!("libra-5.7", libra_5_7),
         figure!("vflowcomb-16", vflowcomb_16),
+        figure!("vspace-14", vspace_14),
     ]
     .into_iter()
     .collect()

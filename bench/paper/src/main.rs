@@ -2,6 +2,7 @@
 
 mod figure;
 mod figures;
+mod simulated;
 
 use anyhow::{Result, bail};
 use clap::Parser as _;

@@ -110,7 +110,8 @@ pub(super) struct Core {
 impl Core {
     pub fn new() -> Core {
         Core {
-            doing: Doing::Idle(0),
+            // A host at rest.
+            doing: Doing::Idle((IDLE_STATES - 1) as u8),
             since: Nanos::ZERO,
             time: CoreTime::default(),
             running: NONE,

@@ -36,6 +36,7 @@ mod core;
 mod costs;
 mod fair;
 mod group;
+mod idle;
 mod interrupts;
 mod map;
 mod place;

@@ -120,7 +120,7 @@ impl Host {
         scene.queue.set(cpu, at, Event::Done { cpu });
     }
 
-    fn tick_on<W>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
+    pub(super) fn tick_on<W>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
         let tick = self.costs.tick;
         let core = &mut self.cores[cpu as usize];
         if core.ticking {
@@ -321,25 +321,6 @@ impl Host {
         known.since = now;
     }
 
-    /// Nobody is there for a core.
-    fn sleep<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
-        let stays = self.costs.idle_stay;
-        let core = &mut self.cores[cpu as usize];
-        core.idle_since = scene.now();
-        let state = core.choose_idle(&stays);
-        self.counters.switches += 1;
-        self.turn_to(cpu, Doing::Idle(state), scene);
-    }
-
-    /// Has a core that sleeps wake up.
-    pub(super) fn kick<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
-        if let Doing::Idle(state) = self.cores[cpu as usize].doing {
-            self.reckon(cpu, scene.now());
-            self.cores[cpu as usize].note_sleep(scene.now());
-            self.turn_to(cpu, Doing::Waking(state), scene);
-        }
-    }
-
     /// What a thread has to do has changed.
     pub(super) fn notify<W: Work>(
         &mut self,
@@ -469,7 +450,7 @@ impl Host {
         let core = &mut self.cores[cpu as usize];
         core.ticking = false;
         if !core.is_busy() {
-            return;
+            return self.tick_asleep(cpu, scene);
         }
         self.reckon(cpu, now);
         self.tick_on(cpu, scene);

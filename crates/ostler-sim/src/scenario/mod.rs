@@ -67,6 +67,11 @@ pub fn load(path: &Path) -> Result<Scenario, ScenarioError> {
     Scenario::load(path, &Simulated)
 }
 
+/// Reads what a scenario's file says; `path` is its name in errors, and its folder where other files are looked for.
+pub fn parse(text: &str, path: &Path) -> Result<Scenario, ScenarioError> {
+    Scenario::parse(text, path, &Simulated)
+}
+
 /// What a scenario has that is the lab's alone, in sentences.
 pub fn left_out(scenario: &Scenario) -> Vec<String> {
     let mut said = Vec::new();
