@@ -72,7 +72,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Scenario, ScenarioError> {
     Scenario::parse(text, path, &Simulated)
 }
 
-/// What a scenario has that is the lab's alone, in sentences.
+/// What a scenario has that isn't simulated, in sentences: what is the lab's alone, and what can't be yet.
 pub fn left_out(scenario: &Scenario) -> Vec<String> {
     let mut said = Vec::new();
     if !scenario.faults.is_empty() {
@@ -81,6 +81,18 @@ pub fn left_out(scenario: &Scenario) -> Vec<String> {
         said.push(format!(
             "faults without a time are the lab's and are left out: {}",
             kinds.join(", ")
+        ));
+    }
+    let hot: Vec<_> = scenario
+        .guests
+        .iter()
+        .filter(|guest| guest.heat.is_some())
+        .map(|guest| guest.name.as_str())
+        .collect();
+    if !hot.is_empty() {
+        said.push(format!(
+            "how guests use their memory (`heat`) slows nobody down beside cores and queues yet, and is left out: {}",
+            hot.join(", ")
         ));
     }
     if scenario.loads.iter().any(|load| !load.args.is_empty()) {
