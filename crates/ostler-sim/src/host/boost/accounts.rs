@@ -111,6 +111,29 @@ impl Boost {
     }
 }
 
+impl Boost {
+    /// Has a vCPU that wakes pay with what it is about to lose, where `least` is the least virtual time, that of `met`. A worker's is its guest's, and lost by
+    /// that.
+    pub(super) fn redeem(&mut self, wakes: &mut Member, met: u32, least: u64) {
+        let Some(mut waits) = self.member(met).copied() else {
+            return;
+        };
+        let owes = self.guests[wakes.guest as usize].balance_ns > 0;
+        if !owes
+            || wakes.works
+            || [wakes.guest, waits.guest].contains(&NOBODY)
+            || wakes.guest == waits.guest
+        {
+            return;
+        }
+        let (mine, theirs) = two(&mut self.guests, wakes.guest as usize, waits.guest as usize);
+        wakes
+            .vcpu
+            .redeem(&self.config, mine, (&mut waits.vcpu, theirs), least);
+        self.members[met as usize] = Some(waits);
+    }
+}
+
 /// Two of a row at once; they aren't the same.
 fn two<T>(row: &mut [T], one: usize, other: usize) -> (&mut T, &mut T) {
     if one < other {

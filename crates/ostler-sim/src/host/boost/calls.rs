@@ -101,13 +101,16 @@ impl Boost {
         if works && wakes && member.event_at.is_none() {
             member.event_at = Some(sight.now);
         }
-        let mut least = u64::MAX;
+        let (mut least, mut met) = (u64::MAX, NONE);
         if from.is_some()
             || member.moved
             || member.event_at.is_some()
             || member.vcpu.vtime + self.config.slice_ns < now
         {
-            least = self.meets(number, cpu, thread, sight);
+            (least, met) = self.meets(number, cpu, thread, sight);
+        }
+        if wakes && from.is_none() && !member.moved {
+            self.redeem(&mut member, met, least);
         }
         if works {
             accounts::hand_on(&mut member, &mut self.services[guest]);
@@ -429,7 +432,7 @@ impl Boost {
             self.note_boost(thread, true);
             return;
         }
-        let least = self.meets(number, cpu, thread, sight);
+        let (least, _) = self.meets(number, cpu, thread, sight);
         let taken = self.victim(thread, least, true, sight);
         self.note_boost(thread, taken.is_some());
         if let Some(cpu) = taken {

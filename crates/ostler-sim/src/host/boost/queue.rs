@@ -75,13 +75,20 @@ impl Boost {
         head
     }
 
-    /// The least virtual time of the others on a thread's core; the greatest number: nobody is there.
-    pub(super) fn meets(&self, number: u32, cpu: u32, thread: u32, sight: &Sight<'_>) -> u64 {
+    /// The least virtual time of the others on a thread's core, and whose it is; the greatest number: nobody is there. The worker that brings a vCPU its event
+    /// is none of them: it has the virtual time of the vCPU's own guest, by which that can't be measured.
+    pub(super) fn meets(
+        &self,
+        number: u32,
+        cpu: u32,
+        thread: u32,
+        sight: &Sight<'_>,
+    ) -> (u64, u32) {
         let head = self.look(number, cpu, sight);
-        let least = if head.first == thread {
-            head.second_vtime
+        let (least, met) = if head.first == thread {
+            (head.second_vtime, head.second)
         } else {
-            head.first_vtime
+            (head.first_vtime, head.first)
         };
         let core = &self.cores[cpu as usize];
         let has = if core.runs == NONE {
@@ -90,10 +97,15 @@ impl Boost {
             core.runs
         };
         if has == thread {
-            return least;
+            return (least, met);
         }
-        self.member(has)
-            .map_or(least, |runs| least.min(runs.vcpu.vtime))
+        let (Some(runs), Some(own)) = (self.member(has), self.member(thread)) else {
+            return (least, met);
+        };
+        if (runs.works && runs.guest == own.guest) || runs.vcpu.vtime >= least {
+            return (least, met);
+        }
+        (runs.vcpu.vtime, has)
     }
 
     /// Takes one that waits in a domain to a core, if it is still there and may run there.

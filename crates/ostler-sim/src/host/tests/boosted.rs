@@ -108,6 +108,30 @@ fn one_that_wants_more_than_its_share_gets_no_more_than_the_limit() {
     assert!(guests[1].borrowed_ns > 0, "it borrowed");
 }
 
+/// One that has borrowed all that it may and then wants less than its share: what it leaves, asleep, pays, and it is boosted as if it had never borrowed.
+#[test]
+fn what_a_guest_leaves_asleep_pays_what_it_has_borrowed() {
+    let topology = topology(1, 1, 1, false);
+    let mut world = world(&topology, &mixed(3, 2_000_000, 500_000));
+    boost_all(&mut world, &plan(&topology, settings(true)));
+    let balance = |world: &World<Actors>| {
+        let view = world.host.view(world.now());
+        view.boost_guests().map(|(guests, _)| guests[1].balance_ns)
+    };
+    world.run(Nanos(5 * SECOND.0)).unwrap();
+    assert!(balance(&world) > Some(30_000_000), "{:?}", balance(&world));
+    world.work.acts[0].habit = Habit::Sleeper {
+        work: 200_000,
+        sleep: 4_000_000,
+    };
+    world.run(Nanos(7 * SECOND.0)).unwrap();
+    assert!(balance(&world) < Some(1_000_000), "{:?}", balance(&world));
+    world.work.acts[0].delays.clear();
+    world.run(Nanos(10 * SECOND.0)).unwrap();
+    let p99 = percentile(&world.work.acts[0].delays, 0.99);
+    assert!(p99 < 0.1, "{p99} ms");
+}
+
 /// What one that borrows isn't charged, the one that waited is: virtual times together are what was run.
 #[test]
 fn what_ran_is_what_was_charged_to_somebody() {
