@@ -190,6 +190,13 @@ fn cells_come_to_the_same_on_any_number_of_threads_and_in_order() {
         cells.iter().collect::<Vec<_>>()
     );
     assert_eq!(one, came(4));
+    // One that panics keeps nobody waiting.
+    let panicked = std::panic::catch_unwind(|| {
+        let all: Vec<_> = cells.iter().cycle().take(40).cloned().collect();
+        let on = |_: &_, _: f64| panic!("on purpose");
+        run::all(&run, &all, 3, &on, &mut |_, _| ControlFlow::Continue(()))
+    });
+    assert!(panicked.is_err());
     let mut seen = 0;
     let ended = run::all(&run, &cells, 2, &|_, _| {}, &mut |_, _| {
         seen += 1;
