@@ -12,8 +12,14 @@ mod libra_5_6;
 mod libra_5_7;
 #[path = "../vflowcomb-16/figure.rs"]
 mod vflowcomb_16;
+#[path = "../vspace-12/figure.rs"]
+mod vspace_12;
+#[path = "../vspace-13/figure.rs"]
+mod vspace_13;
 #[path = "../vspace-14/figure.rs"]
 mod vspace_14;
+#[path = "../vspace-8/figure.rs"]
+mod vspace_8;
 
 macro_rules! figure {
     ($folder:literal, $module:ident) => {
@@ -32,6 +38,9 @@ pub fn all() -> Result<Vec<Figure>> {
         figure!("libra-5.6", libra_5_6),
         figure!("libra-5.7", libra_5_7),
         figure!("vflowcomb-16", vflowcomb_16),
+        figure!("vspace-8", vspace_8),
+        figure!("vspace-12", vspace_12),
+        figure!("vspace-13", vspace_13),
         figure!("vspace-14", vspace_14),
     ]
     .into_iter()

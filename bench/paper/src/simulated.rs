@@ -7,7 +7,7 @@ use std::thread::available_parallelism;
 use anyhow::{Context as _, Result, bail};
 use ostler_outcome::events::Event;
 use ostler_outcome::gather::{self, Summary};
-use ostler_outcome::report::{PolicySummary, Sample};
+use ostler_outcome::report::{Cores, PolicySummary, Sample};
 use ostler_scenario::Scenario;
 use ostler_sim::run::{self, Run as SimRun, Watch};
 use ostler_sim::scenario;
@@ -94,6 +94,11 @@ pub fn seconds_at(summary: &PolicySummary, rate: f64) -> Vec<Sample> {
     }
     // A quick run's steps are shorter than a second.
     if settled.is_empty() { all } else { settled }
+}
+
+/// Cores that vCPUs and queues hold.
+pub fn held(cores: Cores) -> f64 {
+    cores.vcpu + cores.nq + cores.shared
 }
 
 /// The mean of what samples have.

@@ -1,10 +1,10 @@
 //! vSPACE, figure 14.
 
 use anyhow::Result;
-use ostler_outcome::report::{Cores, PolicySummary};
+use ostler_outcome::report::PolicySummary;
 
 use crate::figure::{Case, Run};
-use crate::simulated::{Simulated, mean, median, seconds_at};
+use crate::simulated::{Simulated, held, mean, median, seconds_at};
 
 const TIME_SHARING: &str = "20vcpu-20nq";
 const P: &str = "vspace-p";
@@ -17,7 +17,6 @@ pub fn cases(run: Run) -> Result<Vec<Case>> {
     };
     let cores_at = |rate: f64| {
         move |policy: &PolicySummary| {
-            let held = |cores: Cores| cores.vcpu + cores.nq + cores.shared;
             mean(&seconds_at(policy, rate), |second| second.cores.map(held))
         }
     };
