@@ -4,6 +4,10 @@ use anyhow::Result;
 
 use crate::figure::Figure;
 
+#[path = "../anubis-3-6/figure.rs"]
+mod anubis_3_6;
+#[path = "../anubis-3-9/figure.rs"]
+mod anubis_3_9;
 #[path = "../hylics-table3/figure.rs"]
 mod hylics_table3;
 #[path = "../libra-5.6/figure.rs"]
@@ -34,6 +38,8 @@ macro_rules! figure {
 /// All of them, by paper and number.
 pub fn all() -> Result<Vec<Figure>> {
     [
+        figure!("anubis-3-6", anubis_3_6),
+        figure!("anubis-3-9", anubis_3_9),
         figure!("hylics-table3", hylics_table3),
         figure!("libra-5.6", libra_5_6),
         figure!("libra-5.7", libra_5_7),

@@ -48,6 +48,24 @@ impl Simulated {
         policy: &str,
         figure: impl Fn(&PolicySummary) -> Option<f64>,
     ) -> Result<Vec<f64>> {
+        self.each(load, policy, |_, summary| figure(summary))
+    }
+
+    /// The work a second of a guest that counts it, likewise.
+    pub fn work(&self, load: usize, policy: &str, guest: &str) -> Result<Vec<f64>> {
+        self.each(load, policy, |summary, of| {
+            let mut all = summary.run.policies.iter().zip(&summary.work_per_s);
+            let (_, work) = all.find(|(other, _)| other.policy == of.policy)?;
+            work.get(guest).copied()
+        })
+    }
+
+    fn each(
+        &self,
+        load: usize,
+        policy: &str,
+        figure: impl Fn(&Summary, &PolicySummary) -> Option<f64>,
+    ) -> Result<Vec<f64>> {
         let of = |summaries: &Vec<Summary>| {
             let summary = summaries
                 .get(load)
@@ -56,7 +74,7 @@ impl Simulated {
             let found = policies
                 .find(|found| found.policy == policy)
                 .with_context(|| format!("the scenario has no policy `{policy}`"))?;
-            figure(found)
+            figure(summary, found)
                 .with_context(|| format!("`{policy}` has no such figure under load {load}"))
         };
         self.seeds.iter().map(of).collect()
