@@ -8,6 +8,8 @@ use crate::figure::Figure;
 mod anubis_3_6;
 #[path = "../anubis-3-9/figure.rs"]
 mod anubis_3_9;
+#[path = "../cps-7/figure.rs"]
+mod cps_7;
 #[path = "../hylics-table3/figure.rs"]
 mod hylics_table3;
 #[path = "../libra-5.6/figure.rs"]
@@ -40,6 +42,7 @@ pub fn all() -> Result<Vec<Figure>> {
     [
         figure!("anubis-3-6", anubis_3_6),
         figure!("anubis-3-9", anubis_3_9),
+        figure!("cps-7", cps_7),
         figure!("hylics-table3", hylics_table3),
         figure!("libra-5.6", libra_5_6),
         figure!("libra-5.7", libra_5_7),

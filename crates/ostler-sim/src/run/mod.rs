@@ -216,3 +216,57 @@ pub(crate) fn facts(scenario: &Scenario) -> Facts {
         ..Facts::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn guests_whose_kernels_go_by_hints_have_them_and_no_others() {
+        for (wakeups, wanted) in [
+            ("hvm", false),
+            ("pvm", false),
+            ("pload", true),
+            ("cgsched", true),
+        ] {
+            let text = format!(
+                r#"
+name = "hinted"
+summary = "A guest that goes by what it is told."
+[host]
+cores = 4
+memory = "2G"
+pnic_queues = 1
+[[guest]]
+name = "g"
+class = "best-effort"
+vcpus = 2
+memory = "128M"
+workload = "spin"
+wakeups = "{wakeups}"
+[[load]]
+guest = "g"
+steps = [{{ rate = 0, seconds = 1 }}]
+[steward.hints]
+enabled = true
+[[policy]]
+name = "p"
+[policy.steward.partition]
+policy = "time-sharing"
+"#
+            );
+            let scenario = scenario::parse(&text, Path::new("hinted.toml")).unwrap();
+            let run = Run::new(scenario, 1, Watch::default()).unwrap();
+            let intent = run.intents["p"].as_ref().unwrap();
+            assert!(intent.hints.is_some());
+            let hinted: Vec<_> = intent
+                .guests
+                .iter()
+                .map(|guest| guest.terms.hints)
+                .collect();
+            assert_eq!(hinted, [wanted], "{wakeups}");
+        }
+    }
+}

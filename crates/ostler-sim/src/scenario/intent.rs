@@ -2,7 +2,7 @@
 
 use ostler_model::config::{self, ConfigErrors};
 use ostler_model::{Class, Facts, Intent};
-use ostler_scenario::{Guest, Policy, Scenario, merge};
+use ostler_scenario::{Guest, Policy, Scenario, Wakeups, merge};
 use toml::{Table, Value};
 
 use crate::tenants::NIC;
@@ -73,6 +73,10 @@ fn rule(guest: &Guest) -> Table {
     ]);
     if let Some(us) = guest.slo_p95_us {
         rule.insert("slo".to_owned(), Value::String(format!("{us}us")));
+    }
+    // Whose kernel goes by hints is to have them, where a policy gives any.
+    if matches!(guest.wakeups, Wakeups::Pload | Wakeups::Cgsched) {
+        rule.insert("hints".to_owned(), Value::Boolean(true));
     }
     rule
 }
