@@ -8,14 +8,14 @@ use super::{Fleet, FleetError, VmDemand};
 use crate::costs::INSTRUCTION_NS;
 use crate::costs::fleet as table;
 use crate::guest::spec::{GuestSpec, Placement, Program, Sharing, Time};
-use crate::host::{HostCosts, Spawn};
+use crate::host::HostCosts;
 use crate::load::{Arrivals, LoadSpec, PACKETS, Step};
 use crate::net::nic::NicSpec;
 use crate::path::Costs;
 use crate::random::Stream;
 use crate::scenario;
-use crate::steward::{Steward, StewardGuest};
-use crate::tenants::{Owner, Tenants, TenantsSpec};
+use crate::steward::{Steward, StewardGuest, house};
+use crate::tenants::{Tenants, TenantsSpec};
 use crate::trace::Category;
 use crate::world::{World, WorldError};
 
@@ -185,35 +185,7 @@ impl Played {
         let costs = HostCosts::new(scenario.host.cpus.count(), scenario.host.instruction_ns);
         let topology = scenario::topology(&scenario.host);
         let mut world = World::new(&topology, costs, tenants);
-        let mut guests = Vec::new();
-        for (at, vm) in vms.iter().enumerate() {
-            guests.push(StewardGuest {
-                id: GuestId::from(name(vm, at).as_str()),
-                name: name(vm, at),
-                number: at as u32,
-                group: world.host.add_group(),
-                vcpus: Vec::new(),
-                vhost: Vec::new(),
-            });
-        }
-        for owner in world.work.owners().to_vec() {
-            let (Owner::Vcpu { guest, .. } | Owner::Vhost { guest, .. }) = owner;
-            let guest = &mut guests[guest as usize];
-            let spawn = Spawn {
-                group: Some(guest.group),
-                ..Spawn::default()
-            };
-            let thread = world.host.spawn(spawn, Nanos::ZERO);
-            match owner {
-                Owner::Vcpu { .. } => guest.vcpus.push(thread),
-                Owner::Vhost { .. } => guest.vhost.push(thread),
-            }
-        }
-        for guest in &guests {
-            world.act(|host, scene| {
-                host.set_cpuset(guest.group, scenario.host.under_test, scene);
-            })?;
-        }
+        let guests = house(&mut world, scenario.host.under_test)?;
         world.act(|_, scene| {
             for (at, vm) in (0..).zip(vms) {
                 scene.work.set_away(at, vm.from > Nanos::ZERO);

@@ -15,13 +15,13 @@ use super::{CellRun, Run, RunError};
 use crate::check::Watcher;
 use crate::check::messages::Messages;
 use crate::check::threads::Watched;
-use crate::host::{HostCosts, Spawn};
+use crate::host::HostCosts;
 use crate::load::record::DRAIN;
 use crate::load::{Record, Step};
 use crate::random::nanos;
 use crate::scenario::{self, CellLoad, TenantsOf};
-use crate::steward::{Steward, StewardGuest, Turn};
-use crate::tenants::{Housed, Owner, Tenants};
+use crate::steward::{Steward, StewardGuest, Turn, house};
+use crate::tenants::{Housed, Tenants};
 use crate::world::{World, WorldError};
 
 /// Between samples.
@@ -116,7 +116,12 @@ impl<'a, W: Housed> Played<'a, W> {
         let policy = policy.unwrap_or(&scenario.policies[0]);
         let costs = HostCosts::new(host.cpus.count(), host.instruction_ns);
         let mut world = World::new(&run.facts.topology, costs, work);
-        let (guests, numbers) = settle_in(&mut world, scenario, of)?;
+        let guests = house(&mut world, host.under_test)?;
+        let mut numbers = Numbers::new();
+        for (number, at) in (0..).zip(&of.guests) {
+            let name = scenario.guests[*at].name.clone();
+            numbers.entry(name).or_default().push(number);
+        }
         let workload = |at: usize| scenario.guests[of.guests[at]].workload;
         let counting = (0..guests.len()).map(|at| workload(at).works()).collect();
         let start = nanos(scenario.settle_s * 1e9);
@@ -415,46 +420,4 @@ impl<'a, W: Housed> Played<'a, W> {
         let service = workload.service();
         service.map_or("simulated", |service| service.protocol)
     }
-}
-
-/// Guests' threads come to the host, in cgroups that may use all cores under test.
-fn settle_in<W: Housed>(
-    world: &mut World<W>,
-    scenario: &Scenario,
-    of: &TenantsOf,
-) -> Result<(Vec<StewardGuest>, Numbers), WorldError> {
-    let mut guests = Vec::new();
-    let mut numbers = Numbers::new();
-    for (number, (spec, at)) in (0..).zip(of.spec.guests.iter().zip(&of.guests)) {
-        let group = world.host.add_group();
-        let name = scenario.guests[*at].name.clone();
-        numbers.entry(name).or_default().push(number);
-        guests.push(StewardGuest {
-            id: spec.id.clone(),
-            name: spec.id.as_str().to_owned(),
-            number,
-            group,
-            vcpus: Vec::new(),
-            vhost: Vec::new(),
-        });
-    }
-    for owner in world.work.tenants().owners().to_vec() {
-        let (Owner::Vcpu { guest, .. } | Owner::Vhost { guest, .. }) = owner;
-        let guest = &mut guests[guest as usize];
-        let spawn = Spawn {
-            group: Some(guest.group),
-            ..Spawn::default()
-        };
-        let thread = world.host.spawn(spawn, Nanos::ZERO);
-        match owner {
-            Owner::Vcpu { .. } => guest.vcpus.push(thread),
-            Owner::Vhost { .. } => guest.vhost.push(thread),
-        }
-    }
-    for guest in &guests {
-        world.act(|host, scene| {
-            host.set_cpuset(guest.group, scenario.host.under_test, scene);
-        })?;
-    }
-    Ok((guests, numbers))
 }

@@ -118,7 +118,10 @@ impl Run {
     pub fn only(mut self, policies: &[String]) -> Result<Run, RunError> {
         for policy in policies {
             if !self.intents.contains_key(policy) {
-                let there: Vec<_> = self.intents.keys().cloned().collect();
+                let mut there: Vec<_> = self.intents.keys().cloned().collect();
+                if there.is_empty() {
+                    there.push("none".to_owned());
+                }
                 return Err(RunError::NoPolicy {
                     scenario: self.scenario.name,
                     policy: policy.clone(),

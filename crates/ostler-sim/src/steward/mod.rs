@@ -12,6 +12,7 @@
 )]
 
 mod act;
+mod house;
 mod sense;
 
 use std::sync::Arc;
@@ -22,6 +23,8 @@ use ostler_model::{
 };
 use ostler_policy::decide;
 use ostler_record::{Cost, Period, Wall};
+
+pub use house::house;
 
 use crate::host::{CoreTime, Counters, GroupId, ThreadTime};
 use crate::random::Stream;
