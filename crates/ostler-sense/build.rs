@@ -3,7 +3,9 @@
 use std::path::Path;
 
 fn main() {
-    let core = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf/core");
+    // Asked for when run, not when compiled: a build folder may be shared by, or outlive, a checkout.
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
+    let core = Path::new(&here).join("../../bpf/core");
     cc::Build::new()
         .file("src/core_native.c")
         .include(&core)
