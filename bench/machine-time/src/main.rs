@@ -22,8 +22,8 @@ const ROUNDS: u64 = 10_000_000;
 /// Bytes to and fro in a run.
 const BYTES: usize = 500;
 
-/// The cases: name, the word that the probe prints, its unit in ns, and the bound on its spread. Beside cores that compute there is none: a core is
-/// told the furthest one's time, and how far that is ahead is the real machine's choice, within a quantum and a half.
+/// The cases: name, the word that the probe prints, its unit in ns, and the bound on its spread. Beside cores that compute there is none: those ask for the
+/// time, too, and how far they are by then is the real machine's choice, within a quantum and a half.
 const CASES: &[(&str, &str, &str, f64, f64)] = &[
     ("loop-l1", "LOOP", "ms", 1e6, 0.005),
     ("loop-l1-all", "LOOPS", "ms", 1e6, 0.005),

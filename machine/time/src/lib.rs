@@ -11,7 +11,9 @@
 //!   gathered, it calls us ([`machine::Machine::quantum`]).
 //! - **Lockstep.** Cores run in threads of their own and would drift apart. A core that comes more than a quantum ahead of
 //!   the slowest one waits ([`lockstep`]). The quantum bounds what one core can see of another's past or future; 10 us costs
-//!   next to nothing, and is less than a wake-up.
+//!   next to nothing. Cores that interrupt each other keep closer for a while, since what passes between them takes no longer than that.
+//! - **Nobody is told less than anybody was told before** ([`machine::Machine::read`]): a core that asks for the time hears its own, or the latest
+//!   that a guest has seen on whatever core.
 //! - **Caches**, with `timing=caches`: what an access to memory costs is asked of a model of the machine's caches and memory
 //!   ([`qemu::accesses`], and `machine/memory`).
 //! - **Halted cores** hold nobody back. From the moment one is kicked (an interrupt, a piece of work) it does, at the time of

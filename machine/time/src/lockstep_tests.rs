@@ -228,7 +228,8 @@ fn halted_cores_hold_nobody_back_and_kicked_ones_do() {
         lockstep.holder(0, late, works),
         Some(Holder {
             core: 1,
-            time: 1_000_000
+            time: 1_000_000,
+            until: 1_000_001
         })
     );
     assert_eq!(
@@ -236,6 +237,34 @@ fn halted_cores_hold_nobody_back_and_kicked_ones_do() {
         1_000_000,
         "it starts when it was kicked"
     );
+}
+
+#[test]
+fn cores_of_which_one_interrupted_the_other_keep_close_for_two_quanta() {
+    let close = QUANTUM / CLOSER;
+    let lockstep = Lockstep::new(3, QUANTUM);
+    for core in 0..3 {
+        lockstep.resume(core, 0);
+    }
+    let held = |core, time| lockstep.holder(core, time, |_| true);
+    assert_eq!(held(0, QUANTUM), None);
+    lockstep.bring_close(0, 1, 100);
+    assert_eq!(held(0, close), None);
+    let by_close = held(0, close + 1).expect("it is too far ahead");
+    assert_eq!((by_close.core, by_close.until), (1, 1));
+    // The third has nothing to do with it.
+    assert_eq!(held(2, QUANTUM), None);
+    lockstep.publish(1, close);
+    assert_eq!(held(0, QUANTUM + 1).map(|holder| holder.core), Some(1));
+    // Until both have left that time behind.
+    let end = 100 + 2 * QUANTUM;
+    lockstep.publish(2, end);
+    lockstep.publish(1, end - 1);
+    assert_eq!(held(0, end - 1 + close), None);
+    assert_eq!(lockstep.close_ns(1, end - 1), Some(close));
+    assert_eq!(lockstep.close_ns(1, end), None);
+    lockstep.publish(1, end);
+    assert_eq!(held(0, end + QUANTUM), None);
 }
 
 #[test]

@@ -132,6 +132,8 @@ thread_local! {
     /// The time of what this thread makes happen just now, where that isn't its own: an interrupt that is due wakes its core at its
     /// own time, however late this thread came to it.
     static HAPPENS_AT: Cell<Option<i64>> = const { Cell::new(None) };
+    /// Whether it is we that ask for the time, and not the guest.
+    static ASKING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// A machine and its clock.
@@ -154,6 +156,8 @@ pub struct Machine<E> {
     /// A core that holds others back without having moved for this long is waiting inside QEMU; time goes on without it.
     patience: Duration,
     own: Box<[Own]>,
+    /// The furthest time that anybody was told.
+    told: AtomicI64,
     /// The time up to which all of the main loop's timers have been fired.
     fired_until: AtomicI64,
     /// The disks that an idle machine has been waiting for, if it has for long.
@@ -188,6 +192,7 @@ impl<E: Emulator> Machine<E> {
             counts: Counts::default(),
             patience: PATIENCE,
             own: (0..cores).map(own).collect(),
+            told: AtomicI64::new(0),
             fired_until: AtomicI64::new(0),
             slow_disks: Mutex::default(),
             bell: Gate::default(),
@@ -240,14 +245,35 @@ impl<E: Emulator> Machine<E> {
         }
     }
 
-    /// The time, for whoever asks: QEMU's virtual clock, and the guest's time stamp counter. What a core is told, the whole
-    /// machine has come to: another core that asks afterwards is never told less.
+    /// The time, for whoever asks: QEMU's virtual clock, and the guest's time stamp counter. Nobody is told less than anybody was told before, on
+    /// whatever core. But what a core has come to without having asked is no matter of others': how far those are that only compute, within
+    /// a quantum, is the real machine's choice.
     pub fn read(&self) -> i64 {
-        match role() {
-            Role::Core(core) => self.lockstep.advance(self.local(core)),
+        let time = match role() {
+            Role::Core(core) => {
+                let local = self.local(core);
+                self.lockstep.advance(local);
+                local
+            }
             Role::Ours => self.lockstep.now(),
+            // All timers up to then have been fired, and others may have been told less.
             Role::Other => self.fired_until.load(Ordering::SeqCst),
+        };
+        if ASKING.get() {
+            self.told.load(Ordering::SeqCst).max(time)
+        } else {
+            let told = self.told.fetch_max(time, Ordering::SeqCst).max(time);
+            // The main loop has told its own, and doesn't see beyond.
+            if role() == Role::Other { time } else { told }
         }
+    }
+
+    /// The same, for our own ends: nobody hears of it.
+    fn look(&self) -> i64 {
+        let before = ASKING.replace(true);
+        let time = self.read();
+        ASKING.set(before);
+        time
     }
 
     /// Shows how far a core has come. By its own thread. Returns the time.
@@ -292,7 +318,7 @@ impl<E: Emulator> Machine<E> {
                     // What is still due is the main loop's.
                     timer = self.due_in().filter(|&ns| ns > 0);
                 } else {
-                    // No timer is due at the machine's time, so none is at this core's, which isn't later.
+                    // No timer is due at what anybody was told, so none is at this core's time, which isn't later.
                     self.fired_until.fetch_max(time, Ordering::SeqCst);
                 }
                 if let Some(fused) = &self.fused {
@@ -319,7 +345,8 @@ impl<E: Emulator> Machine<E> {
         let executed = counted - own.head_start.load(Ordering::Relaxed);
         own.executed.fetch_add(executed, Ordering::Relaxed);
         // The next look comes after a step, or when something is due: then it is found in time, to the block of code.
-        let next = timer.into_iter().chain(bell).min();
+        let close = self.lockstep.close_ns(core, time).map(|ns| ns / 2);
+        let next = timer.into_iter().chain(bell).chain(close).min();
         let until = next.map_or(self.step, |ns| self.unit.instructions(ns).max(1));
         let head_start = self.step.saturating_sub(until);
         own.head_start.store(head_start, Ordering::Relaxed);
@@ -350,7 +377,10 @@ impl<E: Emulator> Machine<E> {
 
     /// Time until the next timer is due, ns, if one ever is.
     fn due_in(&self) -> Option<i64> {
-        self.emulator.due_in().filter(|&ns| ns < FAR)
+        let before = ASKING.replace(true);
+        let due = self.emulator.due_in().filter(|&ns| ns < FAR);
+        ASKING.set(before);
+        due
     }
 
     /// The first doorbell that a running core is to deliver: its own, or that of one that is halted and can't.
@@ -390,7 +420,7 @@ impl<E: Emulator> Machine<E> {
 
     /// For a core, or for a machine whose cores are all halted, that has come to `time`.
     fn fire_locked(&self, core: Option<usize>, time: i64) {
-        let now = self.lockstep.now();
+        let now = self.read();
         // A timer isn't this core's doing: it goes off when the machine's time has come to it.
         let outer = HAPPENS_AT.get();
         HAPPENS_AT.set(outer.or(Some(now)));
@@ -421,7 +451,7 @@ impl<E: Emulator> Machine<E> {
     pub fn rest(&self, core: usize) {
         self.show(core);
         let local = self.local(core);
-        let time = self.lockstep.advance(local);
+        let time = self.look();
         if let Some(fused) = &self.fused {
             // Before it is halted: what happens next must be known by then. While a disk is at work, time stands still.
             let next = if self.emulator.disk_is_busy() {
@@ -441,12 +471,29 @@ impl<E: Emulator> Machine<E> {
     pub fn resume(&self, core: usize) {
         let start = self.lockstep.resume(core, self.local(core));
         self.catch_up(core, start);
+        // Its next look was set before it halted; what has been rung since may be due sooner, and others may be close.
         if let Some(fused) = &self.fused {
             fused.started();
-            // Its next look was set before it halted; what has been rung since may be due sooner.
+            self.look_soon(core);
+        } else if self.lockstep.close_ns(core, start).is_some() {
             self.look_soon(core);
         }
         self.let_go(core, start);
+    }
+
+    /// A core is about to be interrupted. If another one does that, both keep close for a while. In its thread.
+    pub fn interrupted(&self, core: usize) {
+        // Fused machines are close always, and exact as they are.
+        if self.fused.is_some() || HAPPENS_AT.get().is_some() {
+            return;
+        }
+        if let Role::Core(by) = role()
+            && by != core
+            && self.lockstep.seat(by).0 == State::Running
+        {
+            self.lockstep.bring_close(by, core, self.local(by));
+            self.look_soon(by);
+        }
     }
 
     /// Somebody is about to wake a core's thread. From now on nobody runs away from it. What another core does happens at that

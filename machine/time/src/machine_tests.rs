@@ -80,6 +80,7 @@ impl Fake {
     fn interrupt_locked(&self, core: usize) {
         let machine = self.machine();
         self.cores[core].pending.fetch_add(1, Ordering::SeqCst);
+        machine.interrupted(core);
         machine.kicked(core);
         if !matches!(role(), Role::Core(own) if own == core) {
             self.cores[core].called.store(true, Ordering::SeqCst);
@@ -419,6 +420,108 @@ fn a_woken_core_starts_at_its_wakers_time_wherever_others_are() {
         ahead > ROUNDS / 10,
         "another core was further only {ahead} times"
     );
+}
+
+/// Who has interrupted another core and goes to sleep hears the answer on its way, wherever the real machine's scheduler has let it come by then.
+#[test]
+fn an_answer_is_heard_when_it_is_given_though_its_asker_falls_asleep() {
+    const ROUNDS: usize = 1000;
+    const ANSWER: u64 = 3_000;
+    const TO_SLEEP: u64 = 9_000;
+    let machine = build(2);
+    let ball = AtomicUsize::new(0);
+    let passed_at = AtomicI64::new(0);
+    let late = Mutex::new(Vec::new());
+    run(&machine, |core| {
+        for round in 0..ROUNDS {
+            let turn = 2 * round + core;
+            let mut walked = 0;
+            while ball.load(Ordering::SeqCst) != turn {
+                if walked < TO_SLEEP {
+                    machine.execute(core, BLOCK);
+                    walked += BLOCK;
+                } else {
+                    machine.halt(core);
+                }
+            }
+            // The first ball was nobody's answer.
+            if turn > 1 {
+                let after = machine.local(core) - passed_at.load(Ordering::SeqCst);
+                late.lock().expect("nobody panicked").push(after);
+            }
+            machine.execute(core, ANSWER);
+            passed_at.store(machine.local(core), Ordering::SeqCst);
+            ball.store(turn + 1, Ordering::SeqCst);
+            machine.emulator.interrupt(1 - core);
+        }
+    });
+    // A fifth of a quantum, what is executed between two looks, and the blocks at their ends.
+    let bound = QUANTUM / 5 + QUANTUM / 10 + 2 * i64::try_from(BLOCK).expect("small");
+    let late = late.into_inner().expect("nobody panicked");
+    let most = late.iter().max().expect("there were rounds");
+    assert!(*most <= bound, "an answer was heard {most} ns late");
+}
+
+#[test]
+fn how_far_a_core_is_that_didnt_ask_is_told_to_nobody() {
+    let machine = build(2);
+    let told = |core, instructions| {
+        become_role(Role::Core(core));
+        machine.execute(core, instructions);
+        machine.read()
+    };
+    become_role(Role::Core(1));
+    machine.resume(1);
+    become_role(Role::Core(0));
+    machine.resume(0);
+    machine.execute(0, 8_000);
+    assert!(machine.lockstep.now() >= 5_000, "it has shown itself");
+    assert_eq!(told(1, 1_000), 1_000);
+    assert_eq!(told(0, 50), 8_050);
+    assert_eq!(told(1, 50), 8_050, "now somebody knows");
+    become_role(Role::Other);
+}
+
+#[test]
+fn nobody_is_told_less_than_anybody_was_told_before() {
+    let machine = build(3);
+    let seen = AtomicI64::new(0);
+    let wrong = AtomicUsize::new(0);
+    let running = AtomicUsize::new(3);
+    let ask = || {
+        let before = seen.load(Ordering::SeqCst);
+        let told = machine.read();
+        seen.fetch_max(told, Ordering::SeqCst);
+        (before, told)
+    };
+    std::thread::scope(|scope| {
+        // The main loop sees time up to where timers were fired: less than others perhaps, but never less than it did.
+        scope.spawn(|| {
+            let mut last = 0;
+            while running.load(Ordering::SeqCst) > 0 {
+                let (_, told) = ask();
+                wrong.fetch_add(usize::from(told < last), Ordering::SeqCst);
+                last = told;
+                std::thread::yield_now();
+            }
+        });
+        run(&machine, |core| {
+            for round in 0..2000 {
+                machine.execute(core, BLOCK * (round * 37 % 200 + 1));
+                let (before, told) = ask();
+                wrong.fetch_add(usize::from(told < before), Ordering::SeqCst);
+                if round % 50 == 0 {
+                    let timer = Some((told + 30_000, core));
+                    *machine.emulator.timer.lock().expect("nobody panicked") = timer;
+                }
+                if round % 7 == 0 {
+                    machine.emulator.interrupt((core + 1) % 3);
+                }
+            }
+            running.fetch_sub(1, Ordering::SeqCst);
+        });
+    });
+    assert_eq!(wrong.into_inner(), 0);
 }
 
 #[test]

@@ -81,8 +81,6 @@ impl<E: Emulator> Machine<E> {
                 }
             }
         }
-        own.waits_until_ns
-            .store(time - self.options.quantum_ns, Ordering::SeqCst);
         let mut seen: Option<(Holder, Instant)> = None;
         let free = loop {
             own.sleeps.fetch_add(1, Ordering::Relaxed);
@@ -94,7 +92,9 @@ impl<E: Emulator> Machine<E> {
                 // Announced, and then looked at again: until the one announced is the one that holds us.
                 holder = held(true);
                 while let Some(found) = holder {
-                    if own.waits_for.swap(found.core, Ordering::SeqCst) == found.core {
+                    let until = own.waits_until_ns.swap(found.until, Ordering::SeqCst);
+                    let core = own.waits_for.swap(found.core, Ordering::SeqCst);
+                    if (core, until) == (found.core, found.until) {
                         return true;
                     }
                     holder = held(true);

@@ -409,7 +409,13 @@ extern "C" fn kick(cpu: Opaque) {
 
 /// In place of `tcg_handle_interrupt`, and the same but that the word is changed atomically: see [`cure`].
 extern "C" fn interrupt(cpu: Opaque, mask: c_int) {
-    let qemu = &machine().emulator;
+    let machine = machine();
+    let qemu = &machine.emulator;
+    if machine.options.clock == Clock::Own
+        && let Some(core) = qemu.core_of(cpu)
+    {
+        machine.interrupted(core);
+    }
     Cpu(cpu)
         .interrupts(&qemu.offsets)
         .fetch_or(mask.cast_unsigned(), Ordering::SeqCst);
