@@ -38,7 +38,9 @@ const FLAGS: &[&str] = &[
     "-Wl,-z,noexecstack",
     "-Wl,--no-warn-rwx-segments",
 ];
-const PROGRAMS: &[&str] = &["ball", "clock", "doorbell", "litmus", "memory", "pages"];
+const PROGRAMS: &[&str] = &[
+    "ball", "clock", "doorbell", "litmus", "memory", "pages", "sort",
+];
 
 fn main() {
     let folder = Path::new("c");

@@ -1,18 +1,17 @@
 //! How fast machines run, in real time: a loop's instructions, and a whole boot of Linux. The baseline is QEMU without the plugin.
 
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use bench_harness::cpu;
 use ostler_lab::image::{Architecture, LabDir, System};
 use ostler_lab::progress::Progress;
 use ostler_machine_launch::{Isa, Options, World, run};
-use ostler_machine_programs::CLOCK;
+use ostler_machine_programs::{CLOCK, Program, SORT, figures};
 
 use super::{Bench, HUNG, RUNS};
 
-/// Instructions of the loop by which speed is measured.
-const INSTRUCTIONS: u64 = 5_000_000_000;
 /// Cores that Linux is booted on, unless told.
 const CORES: &[u32] = &[1, 2, 4, 8];
 /// QEMU alone is tried so often. It has faults that the plugin cures, and of which a kernel with many cores dies now and then.
@@ -20,67 +19,136 @@ const TRIES: u32 = 5;
 /// All that the booted system does.
 const OFF: &str = "#!/bin/sh\n/bin/busybox echo BOOTED\n/bin/busybox poweroff -f\n";
 
+/// Work by which speed is measured.
+struct Work {
+    /// What its cases are called after `speed`.
+    suffix: &'static str,
+    program: Program,
+    /// What it prints of how long it took.
+    word: &'static str,
+    /// Parameters of little of it, and of as much more as is to be timed.
+    little: &'static [u64],
+    much: &'static [u64],
+}
+
+/// What times it.
+#[derive(Clone, Copy)]
+enum Clock {
+    /// QEMU alone.
+    Plain,
+    /// Machine time, counting instructions.
+    Instructions,
+    /// With a model of caches.
+    Caches,
+}
+
+const WORK: [Work; 2] = [
+    // Two instructions a round, and no access.
+    Work {
+        suffix: "",
+        program: CLOCK,
+        word: "LOOP",
+        little: &[1, 1, 1000],
+        much: &[500_000_000, 1, 1000],
+    },
+    // 1.6 MB, so that L1 and L2 don't do.
+    Work {
+        suffix: "-sort",
+        program: SORT,
+        word: "SORT",
+        little: &[NUMBERS, 1],
+        much: &[NUMBERS, 21],
+    },
+];
+/// Numbers that are sorted.
+const NUMBERS: u64 = 200_000;
+/// The same in `--quick`.
+const QUICK: [(&[u64], &[u64]); 2] = [
+    (&[1, 1, 1000], &[200_000_000, 1, 1000]),
+    (&[20_000, 1], &[20_000, 101]),
+];
+
 impl Bench {
-    /// Millions of instructions per real second: on machine time, counting instructions, and with a model of caches. The
-    /// baseline is QEMU without the plugin.
+    /// Millions of instructions per second of the emulator's CPU time: on machine time, counting instructions, and with a model of caches. The
+    /// baseline is QEMU without the plugin. What the same boot takes with little of the work isn't the work's.
     pub(crate) fn speed(&self, isa: Isa) -> Result<()> {
-        let (instructions, runs) = if self.args.quick {
-            (200_000_000, 1)
-        } else {
-            (INSTRUCTIONS, RUNS)
-        };
+        let runs = if self.args.quick { 1 } else { RUNS };
+        for (mut work, (little, much)) in WORK.into_iter().zip(QUICK) {
+            if self.args.quick {
+                (work.little, work.much) = (little, much);
+            }
+            let mut mips = [const { Vec::new() }; 3];
+            let clocks = [Clock::Instructions, Clock::Caches, Clock::Plain];
+            for _ in 0..runs {
+                let mut instructions = None;
+                for (clock, mips) in clocks.into_iter().zip(&mut mips) {
+                    let (before, little) = self.timed(clock, isa, &work, work.little)?;
+                    let (after, much) = self.timed(clock, isa, &work, work.much)?;
+                    ensure!(
+                        much > little,
+                        "there is too little of {} for its time to be told from a boot's",
+                        work.word
+                    );
+                    // The first clock counts them, at a nanosecond each.
+                    let instructions = *instructions.get_or_insert(after - before);
+                    mips.push(instructions as f64 / (much - little) / 1e6);
+                }
+            }
+            let [counted, modelled, plain] = mips;
+            let case = |caches: &str| format!("speed{}{caches}/{isa}", work.suffix);
+            self.print(case(""), "MIPS", counted, plain.clone());
+            self.print(case("-caches"), "MIPS", modelled, plain);
+        }
+        Ok(())
+    }
+
+    /// Does some of the work. Returns what it says that it took, ns by its own clock, and the emulator's CPU time, s.
+    fn timed(&self, clock: Clock, isa: Isa, work: &Work, parameters: &[u64]) -> Result<(u64, f64)> {
         let kernel = isa.to_string().replace('-', "_");
-        let counting = format!(
-            "[[machine]]\nname = \"one\"\nisa = \"{isa}\"\nmemory = \"64M\"\nkernel = \"{kernel}\"\n"
-        );
         let part = match isa {
             Isa::X86_64 => "xeon-gold-6230r",
             Isa::Aarch64 => "cortex-a72",
         };
-        let caches = format!("{counting}part = \"{part}\"\n");
-        // What the same boot takes without the loop isn't the loop's.
-        let mips = |run: &dyn Fn(u64) -> Result<()>| -> Result<f64> {
-            let timed = |rounds: u64| -> Result<f64> {
-                let began = Instant::now();
-                run(rounds)?;
-                Ok(began.elapsed().as_secs_f64())
-            };
-            let (idle, busy) = (timed(1)?, timed(instructions / 2)?);
-            ensure!(
-                busy > idle,
-                "the loop is too short to be timed on a machine as busy as this"
-            );
-            Ok(instructions as f64 / (busy - idle) / 1e6)
-        };
-        let on = |text: &str, rounds| self.run(text, CLOCK, &[rounds, 1, 1000]).map(|_| ());
-        let (mut plain, mut counted, mut modelled) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..runs {
-            plain.push(mips(&|rounds| self.plain(isa, &kernel, rounds))?);
-            counted.push(mips(&|rounds| on(&counting, rounds))?);
-            modelled.push(mips(&|rounds| on(&caches, rounds))?);
+        let mut text = format!(
+            "[[machine]]\nname = \"one\"\nisa = \"{isa}\"\nmemory = \"64M\"\nkernel = \"{kernel}\"\n"
+        );
+        if matches!(clock, Clock::Caches) {
+            text.extend(["part = \"", part, "\"\n"]);
         }
-        self.print(format!("speed/{isa}"), "MIPS", counted, plain.clone());
-        self.print(format!("speed-caches/{isa}"), "MIPS", modelled, plain);
-        Ok(())
+        let before = cpu_s()?;
+        let said = match clock {
+            Clock::Plain => self.plain(isa, &kernel, work.program, parameters)?,
+            _ => self.run(&text, work.program, parameters)?.remove(0).serial,
+        };
+        let used = cpu_s()? - before;
+        let said = String::from_utf8_lossy(&said);
+        let took = figures(&said).into_iter();
+        let took = took.filter_map(|(word, ns)| (word == work.word).then_some(ns));
+        Ok((took.sum(), used))
     }
 
     /// The same program in QEMU alone.
-    fn plain(&self, isa: Isa, kernel: &str, rounds: u64) -> Result<()> {
-        let parameters = [rounds, 1, 1000];
+    fn plain(
+        &self,
+        isa: Isa,
+        kernel: &str,
+        program: Program,
+        parameters: &[u64],
+    ) -> Result<Vec<u8>> {
         let image = match isa {
-            Isa::X86_64 => CLOCK.x86_64(&parameters),
-            Isa::Aarch64 => CLOCK.aarch64(&parameters),
+            Isa::X86_64 => program.x86_64(parameters),
+            Isa::Aarch64 => program.aarch64(parameters),
         };
         let folder = tempfile::tempdir()?;
         let file = folder.path().join(kernel);
         std::fs::write(&file, image)?;
         let mut qemu = self.alone(isa, "64M", 1);
-        qemu.arg("-kernel").arg(&file);
-        ended(&mut qemu).map(|_| ())
+        qemu.arg("-kernel").arg(&file).args(["-serial", "stdio"]);
+        ended(&mut qemu)
     }
 
     /// Seconds that Debian's kernel takes from the emulator's start until it has turned the machine off, with a model of caches: on one core, two,
-    /// four and eight.
+    /// four and eight. And those of the emulator's CPU time.
     pub(crate) fn boots(&self, isa: Isa, cores: &[u32]) -> Result<()> {
         if self.args.quick {
             // A test boots both, with costs and without (machine/launch).
@@ -111,32 +179,31 @@ impl Bench {
             };
             let modelled = world(&format!("part = \"{part}\"\n"))?;
             let counted = world("")?;
-            let machine = |world: &World| -> Result<f64> {
+            let machine = |world: &World| -> Result<Took> {
                 let options = Options {
                     timeout: Some(HUNG),
                     quiet: true,
                     ..Options::default()
                 };
-                let began = Instant::now();
-                let ended = run(world, &self.emulators, &options)?;
-                let took = began.elapsed();
-                booted(&ended[0].serial, took)
+                let (ended, took) = Took::of(|| Ok(run(world, &self.emulators, &options)?))?;
+                booted(&ended[0].serial)
+                    .map(|()| took)
                     .with_context(|| format!("on machine time, {cores} cores"))
             };
-            let plain = || -> Result<f64> {
+            let plain = || -> Result<Took> {
                 let mut qemu = self.alone(isa, "1G", cores);
                 qemu.arg("-kernel").arg(&kernel).arg("-initrd").arg(&initrd);
                 qemu.args(["-append", &append, "-serial", "stdio"]);
-                for _ in 1..TRIES {
-                    let began = Instant::now();
-                    let said = ended(&mut qemu)?;
-                    match booted(&said, began.elapsed()) {
-                        Ok(took) => return Ok(took),
+                let mut tries = 1;
+                loop {
+                    let (said, took) = Took::of(|| ended(&mut qemu))?;
+                    match booted(&said) {
+                        Ok(()) => return Ok(took),
+                        Err(why) if tries == TRIES => return Err(why.context("QEMU alone")),
                         Err(why) => eprintln!("QEMU alone, {cores} cores, tried again: {why}"),
                     }
+                    tries += 1;
                 }
-                let began = Instant::now();
-                booted(&ended(&mut qemu)?, began.elapsed()).context("QEMU alone")
             };
             let (mut ours, mut without, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
             for _ in 0..RUNS {
@@ -144,13 +211,21 @@ impl Bench {
                 without.push(machine(&counted)?);
                 theirs.push(plain()?);
             }
-            self.print(
-                format!("boot-caches-{cores}/{isa}"),
-                "s",
-                ours,
-                theirs.clone(),
-            );
-            self.print(format!("boot-{cores}/{isa}"), "s", without, theirs);
+            for (case, ours) in [("boot-caches", ours), ("boot", without)] {
+                let all = |of: fn(&Took) -> f64| {
+                    let figures = |took: &Vec<Took>| took.iter().map(of).collect();
+                    (figures(&ours), figures(&theirs))
+                };
+                let (real, theirs_real) = all(|took| took.real_s);
+                let (cpu, theirs_cpu) = all(|took| took.cpu_s);
+                self.print(format!("{case}-{cores}/{isa}"), "s", real, theirs_real);
+                self.print(
+                    format!("{case}-cpu-{cores}/{isa}"),
+                    "CPU s",
+                    cpu,
+                    theirs_cpu,
+                );
+            }
         }
         Ok(())
     }
@@ -186,10 +261,34 @@ fn ended(qemu: &mut Command) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// The seconds, if it has booted.
-fn booted(said: &[u8], took: Duration) -> Result<f64> {
+/// How long a boot takes.
+struct Took {
+    /// By the real clock.
+    real_s: f64,
+    /// Of the emulator's CPU time.
+    cpu_s: f64,
+}
+
+impl Took {
+    /// What something takes that starts emulators and waits for their end.
+    fn of<T>(boot: impl FnOnce() -> Result<T>) -> Result<(T, Took)> {
+        let (began, before) = (Instant::now(), cpu_s()?);
+        let said = boot()?;
+        let took = Took {
+            real_s: began.elapsed().as_secs_f64(),
+            cpu_s: cpu_s()? - before,
+        };
+        Ok((said, took))
+    }
+}
+
+fn cpu_s() -> Result<f64> {
+    cpu::of_children().context("could not read /proc/self/stat")
+}
+
+/// Whether it has booted.
+fn booted(said: &[u8]) -> Result<()> {
     let said = String::from_utf8_lossy(said);
-    said.contains("BOOTED")
-        .then_some(took.as_secs_f64())
-        .with_context(|| format!("it didn't boot:\n{said}"))
+    ensure!(said.contains("BOOTED"), "it didn't boot:\n{said}");
+    Ok(())
 }

@@ -8,6 +8,8 @@
 //!
 //! May depend on: clap, serde. Benches depend on it, nothing else does.
 
+pub mod cpu;
+
 use std::hint::black_box;
 use std::process::Command;
 use std::time::Instant;

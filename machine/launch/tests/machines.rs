@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::{Bench, HUNG, alone, children, emulators, of, options, two};
 use ostler_lab::image::{Architecture, LabDir, System};
 use ostler_machine_launch::{Emulators, LaunchError, Options, run};
-use ostler_machine_programs::{CLOCK, DOORBELL, LITMUS};
+use ostler_machine_programs::{CLOCK, DOORBELL, LITMUS, SORT};
 
 /// From reading the clock to reading it again, and from an interrupt to the reading in its handler: instructions of the programs.
 const AROUND: u64 = 60;
@@ -65,6 +65,52 @@ fn a_machine_with_a_part_has_its_accesses_cost() {
             said.contains("; 0 accesses couldn't be placed"),
             "{isa}: {said}"
         );
+    }
+}
+
+/// What [`SORT`] is to find: a binary search's answer is how many numbers are less.
+fn found(count: u64, times: u64) -> u64 {
+    let mut seed = 88_172_645_463_325_252_u64;
+    let mut next = || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed
+    };
+    let mut sum = 0_u64;
+    for _ in 0..times {
+        let numbers: Vec<u64> = (0..count).map(|_| next()).collect();
+        for _ in 0..count {
+            let wanted = next();
+            sum += numbers.iter().filter(|&&number| number < wanted).count() as u64;
+        }
+    }
+    sum
+}
+
+#[test]
+fn work_on_memory_comes_to_the_same_with_caches_and_without() {
+    const NUMBERS: u64 = 1000;
+    const TIMES: u64 = 2;
+    let Some(emulators) = emulators("work_on_memory_comes_to_the_same_with_caches_and_without")
+    else {
+        return;
+    };
+    let sum = found(NUMBERS, TIMES);
+    let bench = Bench::new(SORT, &[NUMBERS, TIMES]);
+    for (isa, kernel, part) in [
+        ("x86-64", "x86_64", "xeon-gold-6230r"),
+        ("aarch64", "aarch64", "cortex-a72"),
+    ] {
+        for part in [String::new(), format!("part = \"{part}\"\n")] {
+            let text = format!("{}{part}", alone(isa, kernel));
+            let ended = run(&bench.world(&text), &emulators, &options()).expect("it ran");
+            assert_eq!(of(&ended[0], "SUM"), [sum], "{isa}");
+            let took = of(&ended[0], "SORT");
+            assert_eq!(took.len(), 2, "{isa}: {took:?}");
+            // A comparison at least for each number and halving of all.
+            assert!(took.iter().all(|&ns| ns > NUMBERS * 10), "{isa}: {took:?}");
+        }
     }
 }
 

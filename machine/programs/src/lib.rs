@@ -47,6 +47,10 @@ pub const MEMORY: Program = program!("memory");
 /// `LINES-COPIED` (ns a page), and `BROKEN`: sums that were wrong.
 pub const PAGES: Program = program!("pages");
 
+/// Numbers sorted and searched for. Parameters: how many, 2^19 at most; how often. Prints `SORT` (ns) each time, and `SUM`: of all that
+/// was found.
+pub const SORT: Program = program!("sort");
+
 /// Interrupts between two fused machines, there and back; both boot it. Parameters: rounds; whether who waits sleeps (0), runs (1), or
 /// walks through memory (2); the address of memory that both see; that of 64 MiB to walk through. Prints `MACHINE`, `LATENCY`, `HEARD`, and `LEAST` and `MOST`: from the other's ring, by
 /// the other's clock, to the interrupt, by its own, ns.
