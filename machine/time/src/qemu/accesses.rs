@@ -429,16 +429,14 @@ extern "C" fn fetched(core: c_uint, word: *mut c_void, from: u64) {
     }
 }
 
+/// What QEMU's numbers of what was done mean: bit 0 that it was read, bit 1 that it was written.
+const KINDS: [Kind; 4] = [Kind::Fetch, Kind::Load, Kind::Store, Kind::Atomic];
+
 /// Takes apart what QEMU tells of an access as `qemu_plugin_mem_size_shift` and `_is_store` do: kind of translation, bytes, what was done.
 #[inline]
 fn apart(info: u32) -> (usize, u64, Kind) {
-    // Nothing to do where each kind has that number.
-    let kind = match info >> 16 & 3 {
-        0 => Kind::Fetch,
-        1 => Kind::Load,
-        2 => Kind::Store,
-        _ => Kind::Atomic,
-    };
+    // A look into a table, and not a jump that the real core must guess: whether the next access is a store, nobody can foretell.
+    let kind = KINDS[(info >> 16 & 3) as usize];
     ((info & 0xf) as usize, 1 << (info >> 4 & 7), kind)
 }
 
