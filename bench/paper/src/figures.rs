@@ -10,6 +10,10 @@ mod anubis_3_6;
 mod anubis_3_9;
 #[path = "../cps-7/figure.rs"]
 mod cps_7;
+#[path = "../hylics-22/figure.rs"]
+mod hylics_22;
+#[path = "../hylics-23/figure.rs"]
+mod hylics_23;
 #[path = "../hylics-table3/figure.rs"]
 mod hylics_table3;
 #[path = "../libra-5.6/figure.rs"]
@@ -43,6 +47,8 @@ pub fn all() -> Result<Vec<Figure>> {
         figure!("anubis-3-6", anubis_3_6),
         figure!("anubis-3-9", anubis_3_9),
         figure!("cps-7", cps_7),
+        figure!("hylics-22", hylics_22),
+        figure!("hylics-23", hylics_23),
         figure!("hylics-table3", hylics_table3),
         figure!("libra-5.6", libra_5_6),
         figure!("libra-5.7", libra_5_7),

@@ -2,6 +2,7 @@
 
 mod figure;
 mod figures;
+mod files;
 mod simulated;
 
 use anyhow::{Result, bail};
