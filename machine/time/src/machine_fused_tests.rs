@@ -19,7 +19,7 @@ fn pair(cores: usize) -> [Arc<Machine<Fake>>; 2] {
         };
         let fused = Fused::join(page, me, cores, SMALL, LATENCY).expect("there is a place");
         let machine = Machine::new(fake(cores), cores, options).among(fused);
-        finish(machine, PATIENCE)
+        finish(machine, HUNG)
     })
 }
 

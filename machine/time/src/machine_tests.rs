@@ -169,7 +169,7 @@ impl Emulator for Fake {
 }
 
 fn build(cores: usize) -> Arc<Machine<Fake>> {
-    build_with(cores, PATIENCE)
+    build_with(cores, HUNG)
 }
 
 fn build_with(cores: usize, patience: Duration) -> Arc<Machine<Fake>> {
