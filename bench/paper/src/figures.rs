@@ -4,8 +4,12 @@ use anyhow::Result;
 
 use crate::figure::Figure;
 
+#[path = "../anubis-3-11/figure.rs"]
+mod anubis_3_11;
 #[path = "../anubis-3-6/figure.rs"]
 mod anubis_3_6;
+#[path = "../anubis-3-8/figure.rs"]
+mod anubis_3_8;
 #[path = "../anubis-3-9/figure.rs"]
 mod anubis_3_9;
 #[path = "../cps-7/figure.rs"]
@@ -45,7 +49,9 @@ macro_rules! figure {
 pub fn all() -> Result<Vec<Figure>> {
     [
         figure!("anubis-3-6", anubis_3_6),
+        figure!("anubis-3-8", anubis_3_8),
         figure!("anubis-3-9", anubis_3_9),
+        figure!("anubis-3-11", anubis_3_11),
         figure!("cps-7", cps_7),
         figure!("hylics-22", hylics_22),
         figure!("hylics-23", hylics_23),
