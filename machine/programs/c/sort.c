@@ -1,5 +1,6 @@
-// Work that isn't a loop without memory: numbers are made, sorted by heapsort and searched for. Parameters: how
-// many numbers; how often. Each time prints what it took, ns, and in the end a sum by which to tell that all of it was done.
+// Work that isn't a loop without memory: numbers are made, sorted by heapsort and searched for.
+// Parameters: how many numbers; how often. Each time prints what it took, ns, and in the end a sum
+// by which to tell that all of it was done.
 #include "machine.h"
 
 #define MOST 0x80000UL
