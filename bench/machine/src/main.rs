@@ -3,30 +3,24 @@
 mod expected;
 mod hits;
 mod probe;
+mod speeds;
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use bench_harness::{Args, Line, median};
-use bench_host::{Host, HostArgs, Parts, Printed, figures};
+use bench_host::{HostArgs, Parts, Printed, figures};
 use clap::Parser;
 use expected::expected;
 use ostler_lab::hogs::Hogs;
-use ostler_lab::machine::Time;
 use ostler_lab::scenario::{self, Scenario};
 
+/// This folder's name.
+const BENCH: &str = "machine";
 /// Runs of each case, quiet and hogged each.
 const RUNS: u32 = 5;
 /// The part that the scenario's cores are.
 const PART: &str = "epyc-7742";
-/// Numbers that a core sorts and searches for while its speed is measured: they don't fit its L2.
-const WORK: u32 = 400_000;
-/// How often.
-const SORTS: u32 = 8;
-
-/// How far a count of instructions may be off.
-const ICOUNT: f64 = 0.13;
-
 /// Cases with a figure to meet: name, the word that the probe prints, its unit, and how far a run may be off.
 const EXACT: &[(&str, &str, &str, f64)] = &[
     ("latency-l1", "L1", "ns", 0.01),
@@ -50,6 +44,12 @@ struct Cli {
     /// Only what needs no emulated host: the hit rates.
     #[arg(long)]
     hits: bool,
+    /// All but that.
+    #[arg(long, conflicts_with = "hits")]
+    no_hits: bool,
+    /// Only how fast it is, and how many instructions it counts.
+    #[arg(long)]
+    speed: bool,
     #[command(subcommand)]
     verb: Option<Verb>,
 }
@@ -72,23 +72,27 @@ fn main() -> Result<()> {
         let mut broken = Vec::new();
         hits::hits(&cli.host.args, PART, &mut broken)?;
         held(&broken)
+    } else if cli.speed {
+        let mut broken = Vec::new();
+        let parts = Parts::ensure(&cli.host)?;
+        speeds::speeds(&cli.host.args, &parts, &mut broken)?;
+        held(&broken)
     } else if cli.host.args.quick {
         quick(&cli.host.args)
     } else {
-        full(&cli.host)
+        full(&cli.host, !cli.no_hits)
     }
 }
 
-fn full(args: &HostArgs) -> Result<()> {
+fn full(args: &HostArgs, hits: bool) -> Result<()> {
     let parts = Parts::ensure(args)?;
     let (args, own) = (&args.args, &parts.own_time);
     let with_caches = scenario::parse(include_str!("scenario.toml"), Path::new("scenario.toml"))?;
-    let mut without = with_caches.clone();
-    without.host.caches = None;
-
     let session = include_str!("session.sh").replace("RUNS", &RUNS.to_string());
     let mut broken = Vec::new();
-    hits::hits(args, PART, &mut broken)?;
+    if hits {
+        hits::hits(args, PART, &mut broken)?;
+    }
     let host = parts.boot(&with_caches, own)?;
     let quiet = host.run(&session, "END").context("the quiet session")?;
     let hogs = Hogs::start();
@@ -96,43 +100,8 @@ fn full(args: &HostArgs) -> Result<()> {
     drop(hogs);
     exact(args, &with_caches, &quiet, &hogged, &mut broken)?;
     steady(args, &quiet, &hogged, &mut broken)?;
-    let caches = speeds(&host)?;
     drop(host);
-
-    let host = parts.boot(&without, own)?;
-    let instructions = speeds(&host)?;
-    drop(host);
-    let host = parts.boot(&without, &Time::Wall { plugin: None })?;
-    let plain = speeds(&host)?;
-    drop(host);
-
-    icount(
-        args,
-        &instructions,
-        without.host.instruction_ns,
-        &mut broken,
-    )?;
-    for ((cores, with), ((_, alone), (_, none))) in
-        caches.iter().zip(instructions.iter().zip(&plain))
-    {
-        // Without caches, an instruction costs the same whatever it does: its time tells how many there were.
-        let count = f64::from(*cores) * alone.inside_ns / without.host.instruction_ns;
-        let mips = |speed: &Speed| count / speed.real_s / 1e6;
-        line(
-            &format!("speed-{cores}"),
-            "MIPS",
-            vec![mips(with)],
-            mips(none),
-        )
-        .print(args);
-        line(
-            &format!("speed-{cores}-instructions"),
-            "MIPS",
-            vec![mips(alone)],
-            mips(none),
-        )
-        .print(args);
-    }
+    speeds::speeds(args, &parts, &mut broken)?;
     held(&broken)
 }
 
@@ -195,71 +164,6 @@ fn steady(args: &Args, quiet: &Printed, hogged: &Printed, broken: &mut Vec<Strin
     Ok(())
 }
 
-/// Holds the number of instructions that the machine's time makes of the work on one core against Valgrind's count. The emulated host's
-/// kernel has its ticks in between.
-fn icount(
-    args: &Args,
-    speeds: &[(u32, Speed)],
-    instruction_ns: f64,
-    broken: &mut Vec<String>,
-) -> Result<()> {
-    let (_, alone) = speeds
-        .iter()
-        .find(|(cores, _)| *cores == 1)
-        .context("nothing ran on one core")?;
-    let ours = alone.inside_ns / instruction_ns / 1e6;
-    let theirs = hits::mix_instructions(WORK)? / 1e6;
-    let off = (ours / theirs - 1.0).abs();
-    if off > ICOUNT {
-        broken.push(format!(
-            "icount-mix: {ours:.2} million instructions here, {theirs:.2} by Valgrind: {:.1} % off, and {:.0} % is allowed",
-            off * 100.0,
-            ICOUNT * 100.0
-        ));
-    }
-    line("icount-mix", "million instructions", vec![ours], theirs).print(args);
-    Ok(())
-}
-
-/// How long the same work took, each time.
-struct Speed {
-    /// By the emulated host's clock.
-    inside_ns: f64,
-    /// By ours.
-    real_s: f64,
-}
-
-/// Sorts and searches on one core, two and four. In real time it is the difference between many runs and one: the program's start, its
-/// memory's first use and the session itself are in both.
-fn speeds(host: &Host) -> Result<Vec<(u32, Speed)>> {
-    let mut all = Vec::new();
-    for cores in [1, 2, 4] {
-        let session = |runs: u32| {
-            let script = format!(
-                "echo $$ > /sys/fs/cgroup/cgroup.procs\n\
-                 /lab/kernel-tests/bench-machine probe mix MIX {WORK} {cores} {runs}\necho END\n"
-            );
-            host.run(&script, "END")
-        };
-        let (one, many) = (session(1)?, session(1 + SORTS)?);
-        let real_s = (many.real_s - one.real_s) / f64::from(SORTS);
-        ensure!(
-            real_s > 0.0,
-            "{SORTS} sorts more took no longer, {} s and {} s; the machine is too busy to measure a speed on",
-            many.real_s,
-            one.real_s
-        );
-        all.push((
-            cores,
-            Speed {
-                inside_ns: median(&mut many.of("MIX")?),
-                real_s,
-            },
-        ));
-    }
-    Ok(all)
-}
-
 /// The probe on this machine, of which nothing is held; and a short program's hit rates, which are.
 fn quick(args: &Args) -> Result<()> {
     let mut broken = Vec::new();
@@ -298,7 +202,7 @@ fn quick(args: &Args) -> Result<()> {
 }
 
 fn line(case: &str, unit: &str, ours: Vec<f64>, baseline: f64) -> Line {
-    Line::of("machine", case, unit, ours, vec![baseline])
+    Line::of(BENCH, case, unit, ours, vec![baseline])
 }
 
 #[cfg(test)]
