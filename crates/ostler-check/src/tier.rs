@@ -5,8 +5,8 @@
 use std::cmp::Reverse;
 
 use ostler_model::{
-    Bytes, GuestId, GuestMemory, GuestTier, Layer, MemoryClass, MemoryMove, NodeId, Plan, TierPlan,
-    TierSettings,
+    Bytes, GuestId, GuestMemory, GuestTier, Layer, MemoryClass, MemoryMove, Nanos, NodeId, Plan,
+    TierPlan, TierSettings,
 };
 
 use crate::files::grows;
@@ -352,9 +352,13 @@ impl<'a> Fresh<'a> {
         }
         let free = crate::files::free(self.scene).unwrap_or(0);
         may += u128::from(self.settings.reserve.0).saturating_sub(free);
+        let sizing = self.scene.intent.sizing.as_ref();
+        let old = sizing.map_or(Nanos::ZERO, |sizing| sizing.interval_min);
+        let old = self.scene.intent.old_after().max(old);
         for given in self.plan.files.iter().flat_map(|files| &files.guests) {
+            // What was seen too long ago says nothing of what they have: they may lack all of it.
             let mut views = self.scene.snapshot.files.iter();
-            let held = views.find(|view| view.guest == given.guest);
+            let held = views.find(|view| view.guest == given.guest && view.age <= old);
             let guest = self.scene.guests.iter();
             let mut guest = guest.filter(|(view, _)| view.id == given.guest);
             let least = guest
