@@ -147,6 +147,44 @@ proptest! {
         }
     }
 
+    /// The same byte by byte: each is the first one's of those that have the least and want more.
+    #[test]
+    fn a_budget_is_shared_as_if_byte_by_byte(
+        budget in 0..900_u64,
+        wishes in vec((0..60_u64, 0..200_u64, 0..2_u64), 0..9),
+        scale in prop_oneof![Just(1_u64), Just(1 << 20)],
+    ) {
+        let wishes: Vec<Wish> = wishes
+            .into_iter()
+            // Some wish for less than their least.
+            .map(|(least, more, whole)| Wish { least, bytes: whole * least + more })
+            .collect();
+        let mut left = budget;
+        let mut expected: Vec<u64> = Vec::new();
+        for wish in &wishes {
+            expected.push(wish.least.min(left));
+            left -= wish.least.min(left);
+        }
+        while left > 0 {
+            let wants = (0..wishes.len()).filter(|at| expected[*at] < wishes[*at].bytes);
+            let Some(next) = wants.min_by_key(|at| expected[*at]) else {
+                break;
+            };
+            expected[next] += 1;
+            left -= 1;
+        }
+        let mut grants = Vec::new();
+        share(budget, &wishes, &mut grants);
+        prop_assert_eq!(&grants, &expected);
+        // In larger units it is the same to a unit.
+        let larger = |wish: &Wish| Wish { least: wish.least * scale, bytes: wish.bytes * scale };
+        let wishes: Vec<Wish> = wishes.iter().map(larger).collect();
+        share(budget * scale, &wishes, &mut grants);
+        for (grant, expected) in grants.iter().zip(&expected) {
+            prop_assert!(grant.abs_diff(expected * scale) <= scale, "{grants:?} {expected:?}");
+        }
+    }
+
     /// Algorithm 1's bookkeeping, whatever is seen: when it looks, when it asks the model, what becomes of the interval.
     #[test]
     fn the_loop_is_algorithm_1(

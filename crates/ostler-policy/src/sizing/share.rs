@@ -21,24 +21,26 @@ pub fn share(budget: u64, wishes: &[Wish], grants: &mut Vec<u64>) {
         left -= grant;
         grants.push(grant);
     }
-    // The level to which all rise: the highest for which there is enough. At each step down some vessel is full.
+    // The level to which all rise: the highest for which there is enough. It is looked for by halves until no vessel between the two ends begins to rise or is full, and from there it is a division.
     let want = |at: usize, level: u64, grants: &[u64]| {
         level.min(wishes[at].bytes).saturating_sub(grants[at])
     };
-    let enough = |level: u64, grants: &[u64]| {
-        let mut sum = 0_u64;
-        for at in 0..wishes.len() {
-            sum = sum.saturating_add(want(at, level, grants));
-        }
-        sum <= left
+    let sum = |level: u64, grants: &[u64]| {
+        let wanted = (0..wishes.len()).map(|at| want(at, level, grants));
+        wanted.fold(0_u64, u64::saturating_add)
     };
-    let (mut low, mut high) = (0, u64::MAX);
-    if enough(high, grants) {
+    let (mut low, mut high) = (0, wishes.iter().map(|wish| wish.bytes).max().unwrap_or(0));
+    if sum(high, grants) <= left {
         low = high;
     }
     while high - low > 1 {
+        if let Some(rising) = rising(wishes, grants, low, high) {
+            // There isn't enough for `high`, so somebody rises.
+            low += (left - sum(low, grants)) / rising.max(1);
+            break;
+        }
         let middle = low + (high - low) / 2;
-        if enough(middle, grants) {
+        if sum(middle, grants) <= left {
             low = middle;
         } else {
             high = middle;
@@ -56,4 +58,19 @@ pub fn share(budget: u64, wishes: &[Wish], grants: &mut Vec<u64>) {
             left -= 1;
         }
     }
+}
+
+/// How many vessels rise all the way from one level to another, if none of the others rises on a part of it.
+fn rising(wishes: &[Wish], grants: &[u64], low: u64, high: u64) -> Option<u64> {
+    let mut rising = 0;
+    for (wish, &grant) in wishes.iter().zip(grants) {
+        if wish.bytes <= grant || high <= grant || wish.bytes <= low {
+            continue;
+        }
+        if low < grant || wish.bytes < high {
+            return None;
+        }
+        rising += 1;
+    }
+    Some(rising)
 }
