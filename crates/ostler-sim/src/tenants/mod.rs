@@ -23,6 +23,7 @@
 
 #[cfg(test)]
 mod driver;
+mod sockets;
 mod steer;
 mod steered;
 mod tasks;
@@ -140,6 +141,7 @@ pub struct Tenants {
     /// How many responses there were when this was last asked, and their mean.
     told_of: Vec<(u64, Nanos)>,
     flows: steered::Flows,
+    sockets: sockets::Sockets,
     /// How crowded each node's memory is, in parts of [`FULL_SPEED`].
     pressure: Vec<u32>,
 }
@@ -173,6 +175,7 @@ impl Tenants {
             taps: vec![Histogram::default(); spec.guests.len()],
             told_of: vec![(0, Nanos::ZERO); spec.guests.len()],
             flows: steered::Flows::default(),
+            sockets: sockets::Sockets::default(),
             pressure: Vec::new(),
             ground,
         };

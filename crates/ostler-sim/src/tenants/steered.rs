@@ -38,9 +38,10 @@ impl Flows {
 }
 
 impl Tenants {
-    /// Has packets counted by queue and guest from now on, as placement asks for.
+    /// Has packets counted by queue and guest, and what sockets' counters say, from now on, as placement asks for.
     pub fn count_flows(&mut self) {
         self.flows.on = true;
+        self.sockets.start(&self.ground);
     }
 
     fn flows_since(&mut self, seconds: f64) -> Vec<FlowView> {
@@ -171,6 +172,7 @@ impl Steered for Tenants {
         snapshot.files = self.files_since(seconds);
         if self.flows.on {
             snapshot.flows = self.flows_since(seconds);
+            snapshot.sockets = self.sockets.tell(&self.ground, snapshot);
         }
     }
 

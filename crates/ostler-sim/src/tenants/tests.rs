@@ -1,4 +1,5 @@
 mod locks;
+mod sockets;
 
 use ostler_model::{CpuSet, Nanos};
 use proptest::prelude::*;

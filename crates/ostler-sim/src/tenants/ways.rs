@@ -126,20 +126,28 @@ impl Tenants {
         for message in &batch {
             self.net.enter(now, *message, Stage::Softirq, poller);
             let packets = self.net.message(*message).packets;
-            let (cost, penalty) = if queue.is_some() {
+            let (cost, penalty, far) = if queue.is_some() {
                 let far = self.ground.node(cpu) != self.nic.spec.node;
                 let penalty = if far { self.costs.nic_far } else { Nanos::ZERO };
+                let penalty = self.crowded(penalty, cpu);
                 let cost = if steered {
                     self.costs.steer
                 } else {
                     self.costs.softirq
                 };
-                (cost, self.crowded(penalty, cpu))
+                (cost, penalty, far)
             } else {
                 let rest = self.costs.softirq.saturating_sub(self.costs.steer);
-                (rest, self.handoff(*message, cpu))
+                (
+                    rest,
+                    self.handoff(*message, cpu),
+                    self.is_far(*message, cpu),
+                )
             };
-            work += scaled(cost, packets) + scaled(penalty, packets);
+            let penalty = scaled(penalty, packets);
+            self.sockets
+                .take(self.ground.node(cpu), far.then_some(Nanos(penalty)));
+            work += scaled(cost, packets) + penalty;
         }
         let entry = &mut self.nic.pollers[poller as usize];
         entry.active = !batch.is_empty();
@@ -199,6 +207,11 @@ impl Tenants {
         }
     }
 
+    /// Whether a message was on another node before.
+    fn is_far(&self, message: u32, cpu: CpuId) -> bool {
+        self.ground.distance(self.net.message(message).cpu, cpu) == Distance::Far
+    }
+
     /// A message passes the tap of the guest that it is for.
     pub(super) fn tap(&mut self, message: u32, cpu: CpuId, now: Nanos, out: &mut Effects) {
         let (load, hop, hash) = {
@@ -256,7 +269,10 @@ impl Tenants {
             for message in &batch {
                 self.net.enter(now, *message, stage, number);
                 let packets = self.net.message(*message).packets;
-                work += scaled(cost, packets) + scaled(self.handoff(*message, cpu), packets);
+                let penalty = scaled(self.handoff(*message, cpu), packets);
+                let far = self.is_far(*message, cpu).then_some(Nanos(penalty));
+                self.sockets.take(self.ground.node(cpu), far);
+                work += scaled(cost, packets) + penalty;
             }
             let worker = &mut self.workers[number as usize];
             worker.batch = batch;
