@@ -70,15 +70,17 @@ static __always_inline void lead(const struct boost_thread *thread, struct boost
 
 /*
  * A worker comes to wait in a domain, by the lock's holder: where the vCPU that it works for would,
- * had that run what all workers of its guest have. `scale` is how far the domain's virtual time is
- * from that of the one where the vCPU last was.
+ * had that run what all workers of its guest have. `leads` is that vCPU's virtual time, on the
+ * domain's scale.
  */
 static __always_inline void follow(struct boost_thread *thread, struct boost_service *service,
-				   u64 scale)
+				   u64 leads)
 {
+	s64 vtime = (s64)leads + service->owed_ns;
+
 	if (!service->vtime)
 		return;
-	thread->vcpu.vtime = service->vtime + scale + (u64)service->owed_ns;
+	thread->vcpu.vtime = vtime > 0 ? (u64)vtime : 0;
 	thread->vcpu.confidence = service->confidence;
 }
 

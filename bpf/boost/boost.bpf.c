@@ -175,21 +175,19 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 	struct boost_core *core = core_of(cpu);
 	struct boost_domain *domain;
 	struct met met = {};
-	u64 vtime = 0, least, scale = 0;
+	u64 vtime = 0, least, leads = 0;
+	bool from;
 	s32 taken;
 
 	if (core)
 		number = core->domain;
 	domain = domain_of(number);
 	if (thread && domain) {
-		struct boost_domain *from = NULL;
-
-		if (thread->domain != number)
-			from = domain_of(thread->domain);
+		from = thread->domain != number;
 		if (thread->works) {
 			service = bpf_map_lookup_elem(&services, &guest);
 			if (service)
-				scale = apart(number, service->domain);
+				leads = rescaled(service->vtime, service->domain, number);
 			if (wakes && !thread->event_at)
 				thread->event_at = bpf_ktime_get_ns();
 		}
@@ -204,15 +202,16 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 			least = meets(number, cpu, p->pid, &met);
 		if (wakes && !from && !thread->moved)
 			redeem(thread, met.tid, least);
+		vtime = rescaled(thread->vcpu.vtime, thread->domain, number);
 		bpf_spin_lock(&ledger);
 		if (service)
 			hand_on(thread, service);
 		if (from) {
-			thread->vcpu.vtime += domain->now - from->now;
+			thread->vcpu.vtime = vtime;
 			thread->domain = number;
 		}
 		if (service)
-			follow(thread, service, scale);
+			follow(thread, service, leads);
 		if (least == ~0ULL)
 			least = domain->now;
 		else if ((from || thread->moved) && thread->vcpu.vtime > least + config.slice_ns)
@@ -408,6 +407,27 @@ void BPF_PROG(boost_dispatch, s32 cpu, struct task_struct *prev)
 	}
 }
 
+/*
+ * One comes to a core that sleeps: it woke, and was put there without enqueue(), or another domain
+ * had no time for it. It meets nobody, as whoever waited would have that core; so it is its domain
+ * that it is compared with. Or it would go before all that come later, until they have waited for
+ * as long as it slept.
+ */
+static __always_inline void arrive(struct boost_thread *thread, u32 number)
+{
+	struct boost_domain *domain = domain_of(number);
+	u64 vtime;
+
+	if (!domain)
+		return;
+	vtime = rescaled(thread->vcpu.vtime, thread->domain, number);
+	bpf_spin_lock(&ledger);
+	thread->vcpu.vtime = boost_arrives(&config, vtime, domain->now);
+	thread->domain = number;
+	thread->followed = thread->vcpu.vtime;
+	bpf_spin_unlock(&ledger);
+}
+
 SEC("struct_ops/boost_running")
 void BPF_PROG(boost_running, struct task_struct *p)
 {
@@ -425,6 +445,8 @@ void BPF_PROG(boost_running, struct task_struct *p)
 	}
 	if (!thread)
 		return;
+	if (core && (thread->state == BOOST_ASLEEP || thread->domain != core->domain))
+		arrive(thread, core->domain);
 	if (thread->state == BOOST_WAITS && now > thread->waits_since)
 		thread->waited_ns += now - thread->waits_since;
 	if (!thread->boosted)

@@ -92,12 +92,19 @@ static __always_inline struct boost_domain *domain_of(u32 number)
 	return bpf_map_lookup_elem(&domains, &number);
 }
 
-/* How far the virtual time of one domain is from that of another. */
-static __always_inline u64 apart(u32 number, u32 other)
+/*
+ * A virtual time of one domain's scale on another's. It may be from before the other's beginning,
+ * when most of it was slept through.
+ */
+static __always_inline u64 rescaled(u64 vtime, u32 from, u32 to)
 {
-	struct boost_domain *here = domain_of(number), *there = domain_of(other);
+	struct boost_domain *here = domain_of(to), *there = domain_of(from);
+	u64 on_both;
 
-	return here && there ? here->now - there->now : 0;
+	if (from == to || !here || !there)
+		return vtime;
+	on_both = vtime + here->now;
+	return on_both > there->now ? on_both - there->now : 0;
 }
 
 /* The vCPU that a core is with, though other work may have it right now; 0: none. */

@@ -12,8 +12,8 @@ use worlds::{Class, outcome};
 const OUTCOMES: [(u64, Class, u64); 4] = [
     (1, Class::Fair, 12_896_708_611_419_986_570),
     (2, Class::Fair, 7_968_691_253_515_445_099),
-    (1, Class::Boost, 5_259_526_521_157_906_988),
-    (1, Class::BoostWorkers, 18_374_651_697_594_377_281),
+    (1, Class::Boost, 9_106_717_148_128_028_665),
+    (1, Class::BoostWorkers, 1_996_584_278_826_857_082),
 ];
 
 #[test]

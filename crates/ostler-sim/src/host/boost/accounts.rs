@@ -10,12 +10,13 @@ pub(super) fn hand_on(member: &mut Member, service: &mut Service) {
     member.followed = member.vcpu.vtime;
 }
 
-/// A worker comes to wait where the vCPU that it works for would, had that run what all workers of its guest have.
-pub(super) fn follow(member: &mut Member, service: &Service, here: u64, there: u64) {
+/// A worker comes to wait where the vCPU that it works for would, had that run what all workers of its guest have. `leads` is that vCPU's virtual time, on
+/// the domain's scale.
+pub(super) fn follow(member: &mut Member, service: &Service, leads: u64) {
     if service.vtime == 0 {
         return;
     }
-    let vtime = service.vtime as i64 + here as i64 - there as i64 + service.owed_ns;
+    let vtime = leads as i64 + service.owed_ns;
     member.vcpu.vtime = vtime.max(0) as u64;
     member.vcpu.confidence = service.confidence;
 }

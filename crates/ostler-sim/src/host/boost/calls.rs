@@ -116,13 +116,13 @@ impl Boost {
             accounts::hand_on(&mut member, &mut self.services[guest]);
         }
         if let Some(from) = from {
-            let there = self.domains[from as usize].now;
-            member.vcpu.vtime = (member.vcpu.vtime + now).saturating_sub(there);
+            member.vcpu.vtime = self.rescaled(member.vcpu.vtime, from, number);
             member.domain = number;
         }
         if works {
-            let scale = self.domains[self.services[guest].domain as usize].now;
-            accounts::follow(&mut member, &self.services[guest], now, scale);
+            let service = &self.services[guest];
+            let leads = self.rescaled(service.vtime, service.domain, number);
+            accounts::follow(&mut member, service, leads);
         }
         if least == u64::MAX {
             least = now;
@@ -347,6 +347,25 @@ impl Boost {
         }
     }
 
+    /// A virtual time of one domain's scale on another's.
+    fn rescaled(&self, vtime: u64, from: u32, to: u32) -> u64 {
+        let now = |domain: u32| self.domains[domain as usize].now;
+        (vtime + now(to)).saturating_sub(now(from))
+    }
+
+    /// One comes to a core that sleeps, without [`Boost::enqueue`] there.
+    fn arrive(&mut self, thread: u32, number: u32) {
+        let Some(mut member) = self.member(thread).copied() else {
+            return;
+        };
+        member.vcpu.vtime = self.rescaled(member.vcpu.vtime, member.domain, number);
+        let now = self.domains[number as usize].now;
+        member.vcpu.arrives(&self.config, now);
+        member.domain = number;
+        member.followed = member.vcpu.vtime;
+        self.members[thread as usize] = Some(member);
+    }
+
     /// `boost_running`; the time from its event, if it had one.
     pub fn running(&mut self, thread: u32, cpu: u32, ran: u64, now: u64) -> Option<u64> {
         let core = &mut self.cores[cpu as usize];
@@ -355,6 +374,11 @@ impl Boost {
         core.held = NONE;
         if core.next != NONE && core.next != thread {
             self.kicks.push(Kick::Preempt(cpu));
+        }
+        let number = self.cores[cpu as usize].domain;
+        let member = self.member(thread)?;
+        if member.at == At::Asleep || member.domain != number {
+            self.arrive(thread, number);
         }
         let member = *self.member(thread)?;
         if !member.boosted {

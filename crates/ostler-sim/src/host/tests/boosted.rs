@@ -38,6 +38,21 @@ fn mixed(hogs: u32, work: u64, sleep: u64) -> Vec<(Option<u32>, CpuSet, Habit)> 
     threads
 }
 
+/// Until it is told to compute.
+const LATE: Habit = Habit::Sleeper {
+    work: 1_000,
+    sleep: 1_000_000_000_000,
+};
+
+/// Wakes one, which computes from now on.
+fn compute(world: &mut World<Actors>, at: u32) {
+    world.work.acts[at as usize].habit = Habit::Spin;
+    let thread = world.host.own_threads() + at;
+    world
+        .act(|host, scene| host.notify(thread, None, scene))
+        .unwrap();
+}
+
 fn percentile(delays: &[u64], part: f64) -> f64 {
     let mut delays = delays.to_vec();
     delays.sort_unstable();
@@ -130,6 +145,58 @@ fn what_a_guest_leaves_asleep_pays_what_it_has_borrowed() {
     world.run(Nanos(10 * SECOND.0)).unwrap();
     let p99 = percentile(&world.work.acts[0].delays, 0.99);
     assert!(p99 < 0.1, "{p99} ms");
+}
+
+/// One that wakes on a core that sleeps comes to no queue. What it didn't use of its share is lost all the same, and isn't had of those that come later.
+#[test]
+fn what_was_slept_through_is_lost_on_a_core_that_slept_as_well() {
+    let topology = topology(1, 1, 2, false);
+    let mut threads = vec![(Some(0), all(), Habit::Spin)];
+    threads.extend((1..5).map(|group| (Some(group), all(), LATE)));
+    let mut world = world(&topology, &threads);
+    boost_all(&mut world, &plan(&topology, settings(false)));
+    world.run(Nanos(3 * SECOND.0)).unwrap();
+    compute(&mut world, 1);
+    world.run(Nanos(3 * SECOND.0 + 50_000_000)).unwrap();
+    (2..5).for_each(|at| compute(&mut world, at));
+    let before: Vec<_> = (0..5).map(|at| ran(&world, at)).collect();
+    world.run(Nanos(4 * SECOND.0 + 50_000_000)).unwrap();
+    for at in 0..5 {
+        let had = (ran(&world, at) - before[at as usize]) as f64 / 0.4e9;
+        assert!((had - 1.0).abs() < 0.05, "{at} has {had} of its share");
+    }
+}
+
+/// A core that takes one from another domain measures it by its own.
+#[test]
+fn one_from_a_crowded_domain_is_no_longer_behind_on_a_quiet_ones_core() {
+    let topology = topology(1, 2, 1, false);
+    let piece = Habit::Pieces(1_000_000);
+    let threads = [
+        (Some(0), CpuSet::range(0, 1), piece),
+        (Some(1), CpuSet::range(1, 2), piece),
+        (Some(2), CpuSet::range(0, 1), piece),
+    ];
+    let mut world = world(&topology, &threads);
+    let plan = BoostPlan {
+        domains: vec![CpuSet::range(0, 1), CpuSet::range(1, 2)],
+        ..plan(&topology, settings(false))
+    };
+    boost_all(&mut world, &plan);
+    world.run(Nanos(4 * SECOND.0)).unwrap();
+    // The third may go where the second was, and has come.
+    world.work.acts[1].habit = LATE;
+    let third = ThreadId(world.host.own_threads() + 2);
+    world
+        .act(|host, scene| host.set_affinity(third, all(), scene))
+        .unwrap();
+    world.run(Nanos(4 * SECOND.0 + 50_000_000)).unwrap();
+    let before: Vec<_> = (0..3).map(|at| ran(&world, at)).collect();
+    assert!(before[2] > 2_020_000_000, "it is alone there: {before:?}");
+    compute(&mut world, 1);
+    world.run(Nanos(5 * SECOND.0 + 50_000_000)).unwrap();
+    let had = (ran(&world, 1) - before[1]) as f64 / 1e9;
+    assert!(had > 0.47, "the second has {had} of its core");
 }
 
 /// What one that borrows isn't charged, the one that waited is: virtual times together are what was run.
