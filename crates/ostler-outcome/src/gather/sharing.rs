@@ -26,10 +26,23 @@ use ostler_scenario::{Guest, Policy, Scenario, Workload};
 /// Over so long a time, guests' shares are compared.
 const WINDOW_S: f64 = 10.0;
 
+/// A guest that shares cores: one of as many as its table stands for.
+#[derive(Clone, Debug)]
+struct Sharer<'a> {
+    name: String,
+    table: &'a Guest,
+}
+
+impl Sharer<'_> {
+    fn vcpus(&self) -> f64 {
+        f64::from(self.table.vcpus)
+    }
+}
+
 /// The guests that share a policy's cores while one of them is loaded.
 #[derive(Debug)]
 pub struct Sharers<'a> {
-    guests: Vec<&'a Guest>,
+    guests: Vec<Sharer<'a>>,
     loaded: &'a str,
     cores: Option<u32>,
 }
@@ -43,8 +56,10 @@ impl<'a> Sharers<'a> {
                 guest.name != loaded && scenario.loads.iter().any(|l| l.guest == guest.name);
             managed && !waits
         };
+        let each = |table: &'a Guest| table.names().map(move |name| Sharer { name, table });
+        let tables = scenario.guests.iter().filter(takes_part);
         Sharers {
-            guests: scenario.guests.iter().filter(takes_part).collect(),
+            guests: tables.flat_map(each).collect(),
             loaded,
             cores: policy
                 .managed(&scenario.host)
@@ -55,7 +70,7 @@ impl<'a> Sharers<'a> {
 
     /// Their vCPUs.
     pub fn vcpus(&self) -> u32 {
-        self.guests.iter().map(|guest| guest.vcpus).sum()
+        self.guests.iter().map(|guest| guest.table.vcpus).sum()
     }
 
     /// vCPUs to a core.
@@ -64,8 +79,8 @@ impl<'a> Sharers<'a> {
     }
 
     /// The cores' time that a guest would have of these seconds if all were always busy.
-    fn equal_share_s(&self, guest: &Guest, seconds: f64) -> Option<f64> {
-        let vcpus = f64::from(guest.vcpus);
+    fn equal_share_s(&self, guest: &Sharer<'_>, seconds: f64) -> Option<f64> {
+        let vcpus = guest.vcpus();
         let of_cores = f64::from(self.cores?) * vcpus / f64::from(self.vcpus());
         Some(of_cores.min(vcpus) * seconds).filter(|share| *share > 0.0)
     }
@@ -74,7 +89,7 @@ impl<'a> Sharers<'a> {
     pub fn of_equal<'s>(
         &'s self,
         seen: &'s Seen<'_>,
-    ) -> impl Iterator<Item = (&'a str, Option<f64>)> + 's {
+    ) -> impl Iterator<Item = (&'s str, Option<f64>)> + 's {
         self.guests.iter().map(|guest| {
             let counters = seen.counters;
             let counted = counters.and_then(|c| c.guests.iter().find(|g| g.name == guest.name));
@@ -140,7 +155,7 @@ impl<'a> Sharers<'a> {
         let windows: Vec<_> = windows.collect();
         if windows.is_empty() {
             let counted = &seen.counters?.guests;
-            let had = |guest: &&Guest| {
+            let had = |guest: &Sharer<'_>| {
                 let counted = counted.iter().find(|counted| counted.name == guest.name)?;
                 Some(counted.cpu_seconds)
             };
@@ -151,22 +166,15 @@ impl<'a> Sharers<'a> {
 
     /// How far any guest that is always busy was from its share, each having had so much.
     fn error(&self, had: &[f64]) -> Option<f64> {
-        let busy = |guest: &Guest| matches!(guest.workload, Workload::Spin | Workload::Mixed);
-        let mut sharing: Vec<_> = self
-            .guests
-            .iter()
-            .copied()
-            .zip(had.iter().copied())
-            .collect();
+        let busy =
+            |guest: &Sharer<'_>| matches!(guest.table.workload, Workload::Spin | Workload::Mixed);
+        let mut sharing: Vec<_> = self.guests.iter().zip(had.iter().copied()).collect();
         let level = loop {
             let all: f64 = sharing.iter().map(|(_, had)| had).sum();
-            let vcpus: f64 = sharing
-                .iter()
-                .map(|(guest, _)| f64::from(guest.vcpus))
-                .sum();
+            let vcpus: f64 = sharing.iter().map(|(guest, _)| guest.vcpus()).sum();
             let level = all / vcpus;
             let before = sharing.len();
-            sharing.retain(|(guest, had)| busy(guest) || *had >= level * f64::from(guest.vcpus));
+            sharing.retain(|(guest, had)| busy(guest) || *had >= level * guest.vcpus());
             if sharing.len() == before {
                 break level;
             }
@@ -176,14 +184,16 @@ impl<'a> Sharers<'a> {
         }
         let errors = sharing.iter().filter(|(guest, _)| busy(guest));
         errors
-            .map(|(guest, had)| (had / (level * f64::from(guest.vcpus)) - 1.0).abs())
+            .map(|(guest, had)| (had / (level * guest.vcpus()) - 1.0).abs())
             .reduce(f64::max)
     }
 
     /// The best-effort guests beside the loaded one.
-    fn neighbours(&self) -> impl Iterator<Item = &'a Guest> + '_ {
-        let guests = self.guests.iter().copied();
-        guests.filter(|guest| guest.class == Class::BestEffort && guest.name != self.loaded)
+    fn neighbours(&self) -> impl Iterator<Item = &Sharer<'a>> {
+        let guests = self.guests.iter();
+        guests.filter(|guest| {
+            guest.table.class == Class::BestEffort && guest.table.name != self.loaded
+        })
     }
 
     /// Work of the neighbours, in what they do in an equal share of the cores, where a core-second is worth so much.
@@ -288,8 +298,8 @@ pub fn shares(sharers: &Sharers<'_>, loaded: &str, rounds: &[&Seen<'_>]) -> Vec<
         .iter()
         .map(|guest| GuestShare {
             guest: guest.name.clone(),
-            loaded: guest.name == loaded,
-            vcpus: guest.vcpus,
+            loaded: guest.table.name == loaded,
+            vcpus: guest.table.vcpus,
             of_equal: by_guest
                 .get(guest.name.as_str())
                 .and_then(|rounds| Spread::of(rounds.iter().copied())),
@@ -299,7 +309,7 @@ pub fn shares(sharers: &Sharers<'_>, loaded: &str, rounds: &[&Seen<'_>]) -> Vec<
 
 /// A round, guest by guest: by the scheduler's own account where it told one, else by what was sampled of their cgroups.
 pub fn timeline(sharers: &Sharers<'_>, seen: &Seen<'_>) -> Vec<GuestTimeline> {
-    let spans = |guest: &Guest| {
+    let spans = |guest: &Sharer<'_>| {
         if seen.boost.len() > 1 {
             accounted(seen, &guest.name)
         } else {
@@ -311,7 +321,7 @@ pub fn timeline(sharers: &Sharers<'_>, seen: &Seen<'_>) -> Vec<GuestTimeline> {
         .iter()
         .map(|guest| GuestTimeline {
             guest: guest.name.clone(),
-            loaded: guest.name == seen.cell.guest,
+            loaded: guest.table.name == seen.cell.guest,
             spans: spans(guest),
         })
         .collect()

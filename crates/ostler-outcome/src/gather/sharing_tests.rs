@@ -336,6 +336,45 @@ fn a_guest_that_has_more_than_its_share_is_unfair_to_all_others() {
     );
 }
 
+/// `count` guests of a table are as many that share.
+#[test]
+fn guests_of_one_table_share_each_for_itself() {
+    let mut scenario = scenario();
+    scenario.guests.truncate(2);
+    scenario.guests[1].count = 2;
+    let toy = Toy {
+        had_ms: |_| [200, 440, 360],
+        ..Toy::default()
+    };
+    let mut events = toy.events();
+    let rename = |name: &mut String| match name.as_str() {
+        "be1" => *name = "be1-1".to_owned(),
+        "be2" => *name = "be1-2".to_owned(),
+        _ => {}
+    };
+    for stamped in &mut events {
+        match &mut stamped.event {
+            Event::Sample { guests, .. } => {
+                for guest in guests {
+                    rename(&mut guest.name);
+                }
+            }
+            Event::CellEnd { counters, .. } => {
+                for guest in &mut counters.guests {
+                    rename(&mut guest.name);
+                }
+            }
+            _ => {}
+        }
+    }
+    let summary = summaries(&scenario, &events).remove(0);
+    let error = summary.cells[0]
+        .fairness_error_10s
+        .expect("they are equals");
+    assert!((error - 0.1).abs() < 1e-6, "{error}");
+    assert_eq!(summary.cells[0].ratio, Some(3.0));
+}
+
 #[test]
 fn unfairness_is_sought_in_every_ten_seconds_and_over_shorter_cells_as_a_whole() {
     // Fair over all, and not in the first ten seconds.
