@@ -23,17 +23,17 @@ static struct bpf_spin_lock ledger SEC(".data.ledger");
 /*
  * Charges a vCPU for what its guest's other threads have run, by the lock's holder. It is behind
  * its domain by no more than the limit for that: what it sleeps through, as somebody floods it with
- * packets, must not keep it from the cores for as long.
+ * packets, must not keep it from the cores for as long. Returns what it was charged, ns.
  */
-static __always_inline void charge_service(struct boost_thread *thread,
-					   struct boost_service *service,
-					   const struct boost_domain *domain)
+static __always_inline u64 charge_service(struct boost_thread *thread,
+					  struct boost_service *service,
+					  const struct boost_domain *domain)
 {
 	u64 ran, most;
 	s64 owed;
 
 	if (!service || !domain)
-		return;
+		return 0;
 	ran = service->ran_ns - service->settled_ns;
 	service->settled_ns += ran;
 	owed = service->owed_ns + (s64)ran;
@@ -44,13 +44,16 @@ static __always_inline void charge_service(struct boost_thread *thread,
 			service->owed_ns = owed;
 		else
 			thread->vcpu.vtime -= (u64)-owed;
-		return;
+		return 0;
 	}
 	most = domain->now + config.limit_ns;
 	if (thread->vcpu.vtime >= most)
-		return;
+		return 0;
 	most -= thread->vcpu.vtime;
-	thread->vcpu.vtime += (u64)owed < most ? (u64)owed : most;
+	if ((u64)owed < most)
+		most = (u64)owed;
+	thread->vcpu.vtime += most;
+	return most;
 }
 
 /* What was charged to a worker since its guest's account last had it, is the guest's to bear. */
@@ -84,16 +87,56 @@ static __always_inline void follow(struct boost_thread *thread, struct boost_ser
 	thread->vcpu.confidence = service->confidence;
 }
 
-/*
- * Charges a thread for what it has run. What is beyond its share is borrowed from the one that
- * waits, if there is one, for as long as that one has waited.
- */
-__noinline int settle(struct boost_thread *thread, struct boost_thread *waits, u64 ran)
+/* One that has slept is in its guest's pool no longer, by the lock's holder. */
+static __always_inline void rise(struct boost_thread *thread, struct boost_service *service,
+				 const struct boost_domain *slept)
 {
+	if (service && slept)
+		boost_rises(&config, service->pools, thread->pooled, &thread->vcpu, slept->now);
+	thread->pooled = 0;
+}
+
+/* One that sleeps is in its guest's pool, by the lock's holder. */
+static __always_inline void rest(struct boost_thread *thread, struct boost_service *service,
+				 const struct boost_domain *domain)
+{
+	if (!thread->pooled)
+		thread->pooled = boost_rests(&config, service->pools, &thread->vcpu, thread->domain,
+					     domain->now);
+}
+
+/* One that slept when it was let in has yet to run here. */
+__noinline int is_let_in_asleep(struct boost_thread *thread)
+{
+	struct boost_service *service;
+	struct boost_domain *domain;
+	u32 number;
+
+	if (!thread || !thread->guest || thread->works)
+		return 0;
+	number = thread->guest;
+	service = bpf_map_lookup_elem(&services, &number);
+	domain = domain_of(thread->domain);
+	if (!service || !domain)
+		return 0;
+	bpf_spin_lock(&ledger);
+	rest(thread, service, domain);
+	bpf_spin_unlock(&ledger);
+	return 0;
+}
+
+/*
+ * Charges a thread for what it has run. What its guest's other vCPUs leave, asleep, bears that
+ * first; what is beyond its share then is borrowed from the one that waits, if there is one, for as
+ * long as that one has waited.
+ */
+__noinline int settle(struct boost_thread *thread, struct boost_thread *waits, u64 ran, bool sleeps)
+{
+	u64 waited = 0, served = 0, all = ran, borne;
 	struct boost_guest *guest, *lender;
+	struct boost_pool *pool = NULL;
 	struct boost_domain *domain;
 	struct boost_service *service;
-	u64 waited = 0;
 	u32 number;
 
 	if (!thread)
@@ -115,8 +158,19 @@ __noinline int settle(struct boost_thread *thread, struct boost_thread *waits, u
 			waited = ran;
 	}
 	bpf_spin_lock(&ledger);
+	if (service && domain && !thread->works)
+		pool = boost_pool_of(service->pools, thread->domain);
+	if (pool) {
+		ran -= boost_bear(&config, pool, thread->vcpu.vtime + ran, domain->now, ran);
+		if (waited > ran)
+			waited = ran;
+	}
 	if (!thread->works)
-		charge_service(thread, service, domain);
+		served = charge_service(thread, service, domain);
+	if (pool && served) {
+		borne = boost_bear(&config, pool, thread->vcpu.vtime, domain->now, served);
+		thread->vcpu.vtime -= borne;
+	}
 	thread->vcpu.vtime += ran - waited;
 	if (waited) {
 		boost_charge(&config, &thread->vcpu, guest, &waits->vcpu, lender, waited,
@@ -125,11 +179,13 @@ __noinline int settle(struct boost_thread *thread, struct boost_thread *waits, u
 			domain->stirred = 1;
 	}
 	if (service && thread->works) {
-		__sync_fetch_and_add(&service->ran_ns, ran);
-		service->settled_ns += ran;
+		__sync_fetch_and_add(&service->ran_ns, all);
+		service->settled_ns += all;
 		hand_on(thread, service);
 	} else if (service) {
 		lead(thread, service);
+		if (sleeps && domain)
+			rest(thread, service, domain);
 	}
 	bpf_spin_unlock(&ledger);
 	return 0;
@@ -158,8 +214,12 @@ __noinline int pay(struct boost_thread *first, struct boost_thread *second)
  */
 __noinline int redeem(struct boost_thread *thread, u32 tid, u64 least)
 {
+	struct boost_service *service;
 	struct boost_thread *waits;
 	struct boost_guest *guest, *paid;
+	struct boost_domain *domain;
+	struct boost_pool *pool = NULL;
+	u32 number;
 
 	if (!thread || !tid || !thread->guest || thread->works)
 		return 0;
@@ -170,10 +230,15 @@ __noinline int redeem(struct boost_thread *thread, u32 tid, u64 least)
 	if (!waits || !waits->guest)
 		return 0;
 	paid = guest_of(waits);
-	if (!paid)
+	number = thread->guest;
+	service = bpf_map_lookup_elem(&services, &number);
+	domain = domain_of(thread->domain);
+	if (!paid || !service || !domain)
 		return 0;
 	bpf_spin_lock(&ledger);
-	boost_redeem(&config, &thread->vcpu, guest, &waits->vcpu, paid, least);
+	if (thread->pooled)
+		pool = boost_pool_of(service->pools, thread->domain);
+	boost_redeem(&config, &thread->vcpu, guest, &waits->vcpu, paid, least, pool, domain->now);
 	bpf_spin_unlock(&ledger);
 	return 0;
 }

@@ -173,7 +173,7 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 	bool wakes = enq_flags & SCX(scx_enq_flags, SCX_ENQ_WAKEUP);
 	struct boost_service *service = NULL;
 	struct boost_core *core = core_of(cpu);
-	struct boost_domain *domain;
+	struct boost_domain *domain, *slept;
 	struct met met = {};
 	u64 vtime = 0, least, leads = 0;
 	bool from;
@@ -184,8 +184,9 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 	domain = domain_of(number);
 	if (thread && domain) {
 		from = thread->domain != number;
-		if (thread->works) {
+		if (thread->works || thread->pooled)
 			service = bpf_map_lookup_elem(&services, &guest);
+		if (thread->works) {
 			if (service)
 				leads = rescaled(service->vtime, service->domain, number);
 			if (wakes && !thread->event_at)
@@ -203,14 +204,17 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 		if (wakes && !from && !thread->moved)
 			redeem(thread, met.tid, least);
 		vtime = rescaled(thread->vcpu.vtime, thread->domain, number);
+		slept = domain_of(thread->domain);
 		bpf_spin_lock(&ledger);
-		if (service)
+		if (thread->pooled)
+			rise(thread, service, slept);
+		if (service && thread->works)
 			hand_on(thread, service);
 		if (from) {
 			thread->vcpu.vtime = vtime;
 			thread->domain = number;
 		}
-		if (service)
+		if (service && thread->works)
 			follow(thread, service, leads);
 		if (least == ~0ULL)
 			least = domain->now;
@@ -350,7 +354,7 @@ __noinline int keeps(struct boost_thread *runs, u32 number, u32 cpu, u64 ran)
 	if (!runs)
 		return 0;
 	if (!look(number, cpu, &head)) {
-		settle(runs, NULL, ran);
+		settle(runs, NULL, ran, false);
 		runs->charged_at += ran;
 		runs->runs_since = bpf_ktime_get_ns();
 		advance(number, runs);
@@ -362,7 +366,7 @@ __noinline int keeps(struct boost_thread *runs, u32 number, u32 cpu, u64 ran)
 	if (guest && lender && runs->guest &&
 	    boost_goes_on(&config, &runs->vcpu, guest, &first->vcpu, lender, ran))
 		return 1;
-	settle(runs, first, ran);
+	settle(runs, first, ran, false);
 	runs->charged_at += ran;
 	runs->runs_since = bpf_ktime_get_ns();
 	runs->boosted = 0;
@@ -415,13 +419,19 @@ void BPF_PROG(boost_dispatch, s32 cpu, struct task_struct *prev)
  */
 static __always_inline void arrive(struct boost_thread *thread, u32 number)
 {
-	struct boost_domain *domain = domain_of(number);
+	struct boost_domain *domain = domain_of(number), *slept = domain_of(thread->domain);
+	struct boost_service *service = NULL;
+	u32 guest = thread->guest;
 	u64 vtime;
 
 	if (!domain)
 		return;
+	if (thread->pooled)
+		service = bpf_map_lookup_elem(&services, &guest);
 	vtime = rescaled(thread->vcpu.vtime, thread->domain, number);
 	bpf_spin_lock(&ledger);
+	if (thread->pooled)
+		rise(thread, service, slept);
 	thread->vcpu.vtime = boost_arrives(&config, vtime, domain->now);
 	thread->domain = number;
 	thread->followed = thread->vcpu.vtime;
@@ -496,7 +506,7 @@ void BPF_PROG(boost_stopping, struct task_struct *p, bool runnable)
 	if ((thread->boosted || boost_does_io(&config, &thread->vcpu)) &&
 	    look(core->domain, cpu, &head))
 		waits = thread_of(head.first);
-	settle(thread, waits, ran);
+	settle(thread, waits, ran, !runnable);
 	thread->charged_at += ran;
 	thread->boosted = 0;
 	/* It needn't come to enqueue() before it runs again. */
@@ -551,13 +561,20 @@ void BPF_PROG(boost_enable, struct task_struct *p)
 	new.moved = 1;
 	new.charged_at = p->se.sum_exec_runtime;
 	bpf_map_update_elem(&threads, &tid, &new, BPF_ANY);
+	/* Zero is for one that sleeps, also as its policy changes (kernel/sched/core.c). */
+	if (!p->on_rq)
+		is_let_in_asleep(thread_of(tid));
 }
 
 SEC("struct_ops/boost_disable")
 void BPF_PROG(boost_disable, struct task_struct *p)
 {
 	u32 tid = p->pid;
+	struct boost_thread *thread = thread_of(tid);
 
+	/* Who is gone leaves nothing. */
+	if (thread && thread->pooled)
+		arrive(thread, thread->domain);
 	bpf_map_delete_elem(&threads, &tid);
 }
 

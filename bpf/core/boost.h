@@ -22,6 +22,12 @@
  * is well within its share would have no boost left after its first busy moment, for as long as it
  * does IO.
  *
+ * Pool. Shares are each vCPU's, but they are the guest's to use: what those of its vCPUs leave that
+ * sleep for longer than a turn, its others have. So a guest of four vCPUs of which one is busy has
+ * what four are due, as it would under a scheduler that shares by guest, and never more than that:
+ * each nanosecond that virtual time goes on gives a sleeper one, which is kept by it or its
+ * siblings, pays its guest's debts, or is lost.
+ *
  * Fairness. No balance ever leaves [-limit, limit]: at its end nothing is lent or borrowed, and
  * scheduling is fair sharing alone. Between any two moments a balance moves by twice the limit at
  * most, so that is how far the boost can bring a guest from its share, whatever the guests do:
@@ -101,6 +107,19 @@ struct boost_guest {
 };
 
 _Static_assert(sizeof(struct boost_guest) == 40, "struct boost_guest is shared");
+
+/* What those of a guest's vCPUs leave that sleep in one domain of cores. */
+struct boost_pool {
+	/* The domain's virtual time up to which it is reckoned. */
+	u64 seen;
+	/* What they didn't use of their shares; below zero while they have had more than that. */
+	s64 left_ns;
+	u32 domain;
+	/* How many they are; 0: the pool is free. */
+	u32 asleep;
+};
+
+_Static_assert(sizeof(struct boost_pool) == 24, "struct boost_pool is shared");
 
 /* A device's interrupt or a rescheduling IPI comes, or the vCPU touches a device. */
 static __always_inline void boost_point(struct boost_vcpu *vcpu, u64 task)
@@ -315,19 +334,161 @@ static __always_inline u64 boost_arrives(const struct boost_config *config, u64 
 }
 
 /*
+ * Reckons a pool up to its domain's virtual time. Each sleeper keeps two turns of what it doesn't
+ * use, the one for itself when it wakes, the other for its siblings or its guest's debts.
+ */
+static __always_inline void boost_reckon(const struct boost_config *config, struct boost_pool *pool,
+					 u64 now)
+{
+	u64 each = 2 * config->slice_ns, went = now > pool->seen ? now - pool->seen : 0;
+	s64 most = (s64)(each * pool->asleep);
+
+	if (went > each)
+		went = each;
+	pool->left_ns += (s64)(went * pool->asleep);
+	if (pool->left_ns > most)
+		pool->left_ns = most;
+	if (now > pool->seen)
+		pool->seen = now;
+}
+
+/* What a vCPU brings into its guest's pool, or takes out: what it didn't use, ns. */
+static __always_inline s64 boost_unused(const struct boost_vcpu *vcpu, u64 now, u64 most)
+{
+	s64 unused = (s64)(now - vcpu->vtime);
+
+	return unused > (s64)most ? (s64)most : unused;
+}
+
+/* A vCPU falls asleep. */
+static __always_inline void boost_sleeps(const struct boost_config *config, struct boost_pool *pool,
+					 const struct boost_vcpu *vcpu, u64 now)
+{
+	boost_reckon(config, pool, now);
+	pool->asleep++;
+	pool->left_ns += boost_unused(vcpu, now, 2 * config->slice_ns);
+}
+
+/* A vCPU wakes, and has its turn out of the pool again. */
+static __always_inline void boost_wakes(const struct boost_config *config, struct boost_pool *pool,
+					const struct boost_vcpu *vcpu, u64 now)
+{
+	boost_reckon(config, pool, now);
+	if (pool->asleep)
+		pool->asleep--;
+	pool->left_ns -= boost_unused(vcpu, now, config->slice_ns);
+	/* None who leaves takes what is the others' to lose. */
+	boost_reckon(config, pool, now);
+}
+
+/* A guest's vCPUs that sleep are told apart by domain, so many; who sleeps in more bears nothing. */
+#define BOOST_POOLS 4
+
+/* The pool of a domain, or NULL. */
+static __always_inline struct boost_pool *boost_pool_of(struct boost_pool *pools, u32 domain)
+{
+	for (u32 at = 0; at < BOOST_POOLS; at++) {
+		if (pools[at].asleep && pools[at].domain == domain)
+			return &pools[at];
+	}
+	return 0;
+}
+
+/* The pool of a domain, or a free one, where a vCPU falls asleep. Returns its number from 1 on; 0:
+ * there is none. */
+static __always_inline u32 boost_rests(const struct boost_config *config, struct boost_pool *pools,
+				       const struct boost_vcpu *vcpu, u32 domain, u64 now)
+{
+	u32 found = 0;
+
+	for (u32 at = BOOST_POOLS; at > 0; at--) {
+		if (!pools[at - 1].asleep)
+			found = at;
+	}
+	for (u32 at = 0; at < BOOST_POOLS; at++) {
+		if (pools[at].asleep && pools[at].domain == domain)
+			found = at + 1;
+	}
+	for (u32 at = 0; at < BOOST_POOLS; at++) {
+		struct boost_pool *pool = &pools[at];
+
+		if (found != at + 1)
+			continue;
+		if (!pool->asleep) {
+			pool->seen = now;
+			pool->left_ns = 0;
+			pool->domain = domain;
+		}
+		boost_sleeps(config, pool, vcpu, now);
+	}
+	return found;
+}
+
+/* Out of the pool of that number, where `now` is the virtual time of its domain. */
+static __always_inline void boost_rises(const struct boost_config *config, struct boost_pool *pools,
+					u32 number, const struct boost_vcpu *vcpu, u64 now)
+{
+	for (u32 at = 0; at < BOOST_POOLS; at++) {
+		if (number == at + 1)
+			boost_wakes(config, &pools[at], vcpu, now);
+	}
+}
+
+/* What is in a pool beyond what its sleepers keep for themselves, ns. */
+static __always_inline u64 boost_spare(const struct boost_config *config,
+				       const struct boost_pool *pool)
+{
+	s64 spare = pool->left_ns - (s64)(config->slice_ns * pool->asleep);
+
+	return spare > 0 ? (u64)spare : 0;
+}
+
+/*
+ * How much of what a vCPU has run, or is charged for, those of its siblings bear that sleep, where
+ * `vtime` is its virtual time if it bears that itself. Nobody is further behind than a turn for it:
+ * who can't run any more than it does saves nothing for later. Returns ns.
+ */
+static __always_inline u64 boost_bear(const struct boost_config *config, struct boost_pool *pool,
+				      u64 vtime, u64 now, u64 ran_ns)
+{
+	u64 bear, behind = now > config->slice_ns ? now - config->slice_ns : 0;
+
+	boost_reckon(config, pool, now);
+	bear = boost_spare(config, pool);
+	if (bear > ran_ns)
+		bear = ran_ns;
+	if (vtime <= behind)
+		return 0;
+	if (bear > vtime - behind)
+		bear = vtime - behind;
+	pool->left_ns -= (s64)bear;
+	return bear;
+}
+
+/*
  * A vCPU wakes where `least` is the least virtual time, that of one that waits or runs there: what
- * it is about to lose pays what its guest owes. A turn at most, each time, as whoever is paid goes
- * before all others for it. Returns what was paid, ns.
+ * it is about to lose, and no sibling has had, pays what its guest owes. A turn at most, each time,
+ * as whoever is paid goes before all others for it. It is still in its guest's pool, if it was in
+ * one. Returns what was paid, ns.
  */
 static __always_inline u64 boost_redeem(const struct boost_config *config, struct boost_vcpu *vcpu,
 					struct boost_guest *guest, struct boost_vcpu *waits,
-					struct boost_guest *paid, u64 least)
+					struct boost_guest *paid, u64 least,
+					struct boost_pool *pool, u64 now)
 {
-	u64 lost = boost_arrives(config, vcpu->vtime, least) - vcpu->vtime;
+	u64 lost = boost_arrives(config, vcpu->vtime, least) - vcpu->vtime, pay;
 
 	if (lost > config->slice_ns)
 		lost = config->slice_ns;
-	return boost_give(vcpu, guest, waits, paid, lost);
+	if (pool) {
+		boost_reckon(config, pool, now);
+		if (lost > boost_spare(config, pool))
+			lost = boost_spare(config, pool);
+	}
+	pay = boost_give(vcpu, guest, waits, paid, lost);
+	if (pool)
+		pool->left_ns -= (s64)pay;
+	return pay;
 }
 
 #endif

@@ -76,7 +76,8 @@ struct boost_thread {
 	u64 tasks_seen;
 	/* It works for its guest's vCPUs, and isn't one of them. */
 	u32 works;
-	u32 spare;
+	/* Which of its guest's pools it sleeps in, from 1 on; 0: in none. */
+	u32 pooled;
 	/* Such a one's virtual time when its guest's account last had what changed of it. */
 	u64 followed;
 };
@@ -90,7 +91,10 @@ struct boost_delays {
 
 _Static_assert(sizeof(struct boost_delays) == 192, "struct boost_delays is shared");
 
-/* What a guest's threads beside its vCPUs have run, and what its vCPUs owe for it. */
+/*
+ * What a guest's threads beside its vCPUs have run, and what its vCPUs owe for it; and what those of
+ * them leave that sleep.
+ */
 struct boost_service {
 	/* Of all time; and how much of that vCPUs are charged for, were let off, or owe below. */
 	u64 ran_ns;
@@ -102,9 +106,11 @@ struct boost_service {
 	u64 vtime;
 	u32 domain;
 	u32 confidence;
+	/* What its vCPUs leave that sleep. */
+	struct boost_pool pools[BOOST_POOLS];
 };
 
-_Static_assert(sizeof(struct boost_service) == 40, "struct boost_service is shared");
+_Static_assert(sizeof(struct boost_service) == 136, "struct boost_service is shared");
 
 /* Cores that share a queue. */
 struct boost_domain {

@@ -102,6 +102,7 @@ struct task_struct {
 	unsigned int policy;
 	int pid;
 	int tgid;
+	int on_rq;
 	int exit_state;
 	__u64 start_boottime;
 	struct sched_entity se;

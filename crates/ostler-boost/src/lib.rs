@@ -105,7 +105,30 @@ pub struct Guest {
     pub returned_ns: u64,
 }
 
+/// What those of a guest's vCPUs leave that sleep in one domain of cores, `struct boost_pool`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Pool {
+    /// The domain's virtual time up to which it is reckoned.
+    pub seen: u64,
+    /// What they didn't use of their shares, ns; below zero while they have had more.
+    pub left_ns: i64,
+    /// Which domain's.
+    pub domain: u32,
+    /// How many they are; 0: the pool is free.
+    pub asleep: u32,
+}
+
+/// Domains in which a guest's sleeping vCPUs are told apart.
+pub const POOLS: usize = 4;
+
+/// What a guest's vCPUs leave that sleep, by domain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Pools(pub [Pool; POOLS]);
+
 const _: () = {
+    assert!(size_of::<Pool>() == 24);
     assert!(size_of::<Config>() == 48);
     assert!(size_of::<Vcpu>() == 40);
     assert!(size_of::<Guest>() == 40);
@@ -116,7 +139,7 @@ const _: () = {
     reason = "C that takes plain values and pointers to live ones"
 )]
 mod native {
-    use super::{Config, Guest, Vcpu};
+    use super::{Config, Guest, Pool, Pools, Vcpu};
 
     unsafe extern "C" {
         pub safe fn core_boost_point(vcpu: &mut Vcpu, task: u64);
@@ -172,6 +195,29 @@ mod native {
             waits: &mut Vcpu,
             paid: &mut Guest,
             least: u64,
+            pool: Option<&mut Pool>,
+            now: u64,
+        ) -> u64;
+        pub safe fn core_boost_rests(
+            config: &Config,
+            pools: &mut Pools,
+            vcpu: &Vcpu,
+            domain: u32,
+            now: u64,
+        ) -> u32;
+        pub safe fn core_boost_rises(
+            config: &Config,
+            pools: &mut Pools,
+            number: u32,
+            vcpu: &Vcpu,
+            now: u64,
+        );
+        pub safe fn core_boost_bear(
+            config: &Config,
+            pool: &mut Pool,
+            vtime: u64,
+            now: u64,
+            ran_ns: u64,
         ) -> u64;
     }
 }
@@ -202,15 +248,18 @@ impl Vcpu {
         self.vtime = native::core_boost_arrives(config, self.vtime, least);
     }
 
-    /// It wakes where `least` is the least virtual time, that of another guest's: what it is about to lose, arriving, pays. Returns how much, ns.
+    /// It wakes where `least` is the least virtual time, that of another guest's: what it is about to lose, arriving, and no sibling has had, pays. `pool`: the
+    /// one that it is still in, if any, and its domain's virtual time. Returns how much, ns.
     pub fn redeem(
         &mut self,
         config: &Config,
         guest: &mut Guest,
         (waits, paid): (&mut Vcpu, &mut Guest),
         least: u64,
+        pool: Option<(&mut Pool, u64)>,
     ) -> u64 {
-        native::core_boost_redeem(config, self, guest, waits, paid, least)
+        let (pool, now) = pool.map_or((None, 0), |(pool, now)| (Some(pool), now));
+        native::core_boost_redeem(config, self, guest, waits, paid, least, pool, now)
     }
 
     /// It has run while another guest's vCPU waited, the one of least virtual time of all that did.
@@ -269,6 +318,31 @@ impl Guest {
     /// How much it may yet take of another's share, ns.
     pub fn room(&self, config: &Config, lender: &Guest) -> u64 {
         native::core_boost_room(config, self, lender)
+    }
+}
+
+impl Pool {
+    /// How much of what one of the guest's vCPUs has run those bear that sleep, where `vtime` is its virtual time if it bears that itself, ns.
+    pub fn bear(&mut self, config: &Config, vtime: u64, now: u64, ran_ns: u64) -> u64 {
+        native::core_boost_bear(config, self, vtime, now, ran_ns)
+    }
+}
+
+impl Pools {
+    /// That of a domain, if somebody sleeps there.
+    pub fn of(&mut self, domain: u32) -> Option<&mut Pool> {
+        let mut all = self.0.iter_mut();
+        all.find(|pool| pool.asleep > 0 && pool.domain == domain)
+    }
+
+    /// A vCPU falls asleep in a domain, whose virtual time is `now`. Returns its pool's number, from 1 on; 0: none is free.
+    pub fn rests(&mut self, config: &Config, vcpu: &Vcpu, domain: u32, now: u64) -> u32 {
+        native::core_boost_rests(config, self, vcpu, domain, now)
+    }
+
+    /// One that slept in the pool of a number wakes, or is gone.
+    pub fn rises(&mut self, config: &Config, number: u32, vcpu: &Vcpu, now: u64) {
+        native::core_boost_rises(config, self, number, vcpu, now);
     }
 }
 
@@ -347,8 +421,8 @@ pub struct Thread {
     pub tasks_seen: u64,
     /// 1: it works for its guest's vCPUs, and isn't one of them.
     pub works: u32,
-    /// Nothing.
-    pub spare: u32,
+    /// Which of its guest's pools it sleeps in, from 1 on; 0: in none.
+    pub pooled: u32,
     /// Such a one's virtual time when its guest's account last had what changed of it.
     pub followed: u64,
 }
@@ -356,7 +430,7 @@ pub struct Thread {
 /// From an event to its vCPU running: bin n counts those that took `[2^n, 2^(n+1))` us, the last all that took longer.
 pub type Delays = [u64; BINS];
 
-/// What a guest's threads beside its vCPUs have run, and what its vCPUs owe for it, `struct boost_service`.
+/// What a guest's threads beside its vCPUs have run, and what its vCPUs owe for it; and what those of them leave that sleep: `struct boost_service`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Service {
@@ -372,6 +446,8 @@ pub struct Service {
     pub domain: u32,
     /// That vCPU's.
     pub confidence: u32,
+    /// What its vCPUs leave that sleep.
+    pub pools: Pools,
 }
 
 /// Cores that share a queue, `struct boost_domain`.
@@ -407,7 +483,7 @@ const _: () = {
     assert!(size_of::<End>() == 128);
     assert!(size_of::<Thread>() == 160);
     assert!(size_of::<Delays>() == 192);
-    assert!(size_of::<Service>() == 40);
+    assert!(size_of::<Service>() == 136);
     assert!(size_of::<Domain>() == 80);
     assert!(size_of::<Core>() == 16);
 };

@@ -25,7 +25,13 @@ u32 core_boost_goes_on(const struct boost_config *config, const struct boost_vcp
 u64 core_boost_arrives(const struct boost_config *config, u64 vtime, u64 least);
 u64 core_boost_redeem(const struct boost_config *config, struct boost_vcpu *vcpu,
 		      struct boost_guest *guest, struct boost_vcpu *waits, struct boost_guest *paid,
-		      u64 least);
+		      u64 least, struct boost_pool *pool, u64 now);
+u32 core_boost_rests(const struct boost_config *config, struct boost_pool *pools,
+		     const struct boost_vcpu *vcpu, u32 domain, u64 now);
+void core_boost_rises(const struct boost_config *config, struct boost_pool *pools, u32 number,
+		      const struct boost_vcpu *vcpu, u64 now);
+u64 core_boost_bear(const struct boost_config *config, struct boost_pool *pool, u64 vtime, u64 now,
+		    u64 ran_ns);
 
 void core_boost_point(struct boost_vcpu *vcpu, u64 task)
 {
@@ -94,7 +100,25 @@ u64 core_boost_arrives(const struct boost_config *config, u64 vtime, u64 least)
 
 u64 core_boost_redeem(const struct boost_config *config, struct boost_vcpu *vcpu,
 		      struct boost_guest *guest, struct boost_vcpu *waits, struct boost_guest *paid,
-		      u64 least)
+		      u64 least, struct boost_pool *pool, u64 now)
 {
-	return boost_redeem(config, vcpu, guest, waits, paid, least);
+	return boost_redeem(config, vcpu, guest, waits, paid, least, pool, now);
+}
+
+u32 core_boost_rests(const struct boost_config *config, struct boost_pool *pools,
+		     const struct boost_vcpu *vcpu, u32 domain, u64 now)
+{
+	return boost_rests(config, pools, vcpu, domain, now);
+}
+
+void core_boost_rises(const struct boost_config *config, struct boost_pool *pools, u32 number,
+		      const struct boost_vcpu *vcpu, u64 now)
+{
+	boost_rises(config, pools, number, vcpu, now);
+}
+
+u64 core_boost_bear(const struct boost_config *config, struct boost_pool *pool, u64 vtime, u64 now,
+		    u64 ran_ns)
+{
+	return boost_bear(config, pool, vtime, now, ran_ns);
 }

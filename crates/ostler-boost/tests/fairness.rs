@@ -352,7 +352,7 @@ proptest! {
             let paid = if how == 0 {
                 runs.pay(&config, &mut own, (&mut waits, &mut other))
             } else {
-                runs.redeem(&config, &mut own, (&mut waits, &mut other), least)
+                runs.redeem(&config, &mut own, (&mut waits, &mut other), least, None)
             };
             prop_assert!(how == 0 || runs.vtime <= woken.vtime, "it pays with nothing but what it would lose");
             prop_assert_eq!(runs.vtime + waits.vtime, vtimes[0] + vtimes[1]);
@@ -458,7 +458,7 @@ fn what_a_guest_leaves_pays_for_its_busy_moment() {
         let first = world.least(0, Some(0)).expect("there are others");
         let least = world.vcpus[first].vcpu.vtime;
         let [(io, guest), first] = world.two(0, first);
-        io.redeem(&config, guest, first, least);
+        io.redeem(&config, guest, first, least, None);
         io.arrives(&config, least);
         // Less than all of a turn, or it would go on.
         world.step(event(0, 200));

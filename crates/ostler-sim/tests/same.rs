@@ -12,8 +12,8 @@ use worlds::{Class, outcome};
 const OUTCOMES: [(u64, Class, u64); 4] = [
     (1, Class::Fair, 12_896_708_611_419_986_570),
     (2, Class::Fair, 7_968_691_253_515_445_099),
-    (1, Class::Boost, 9_106_717_148_128_028_665),
-    (1, Class::BoostWorkers, 1_996_584_278_826_857_082),
+    (1, Class::Boost, 12_599_097_465_436_389_562),
+    (1, Class::BoostWorkers, 11_292_740_298_826_167_786),
 ];
 
 #[test]

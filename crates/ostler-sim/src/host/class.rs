@@ -73,7 +73,10 @@ impl Host {
         let (cpu, group, ran) = (known.cpu, known.group, known.time.ran);
         if let Some(boost) = self.boost.as_deref_mut() {
             match works {
-                Some(works) => boost.enable(thread, group, works, cpu, ran),
+                Some(works) => {
+                    let asleep = state == State::Asleep;
+                    boost.enable(thread, group, (works, asleep), cpu, ran);
+                }
                 None => boost.disable(thread),
             }
         }

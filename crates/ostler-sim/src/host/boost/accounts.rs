@@ -21,8 +21,8 @@ pub(super) fn follow(member: &mut Member, service: &Service, leads: u64) {
     member.vcpu.confidence = service.confidence;
 }
 
-/// Charges a vCPU for what its guest's other threads have run; no further than `most`.
-fn charge_service(member: &mut Member, service: &mut Service, most: u64) {
+/// Charges a vCPU for what its guest's other threads have run; no further than `most`. Returns how much.
+fn charge_service(member: &mut Member, service: &mut Service, most: u64) -> u64 {
     let ran = service.ran_ns - service.settled_ns;
     service.settled_ns += ran;
     let owed = service.owed_ns + ran as i64;
@@ -33,16 +33,43 @@ fn charge_service(member: &mut Member, service: &mut Service, most: u64) {
         } else {
             member.vcpu.vtime -= owed.unsigned_abs();
         }
-        return;
+        return 0;
     }
-    if member.vcpu.vtime < most {
-        member.vcpu.vtime += owed.unsigned_abs().min(most - member.vcpu.vtime);
-    }
+    let charged = owed
+        .unsigned_abs()
+        .min(most.saturating_sub(member.vcpu.vtime));
+    member.vcpu.vtime += charged;
+    charged
 }
 
 impl Boost {
-    /// Charges a thread for what it has run; what is beyond its share is borrowed from the one that waits.
-    pub(super) fn settle(&mut self, thread: u32, waits: Option<u32>, ran: u64, sight: &Sight<'_>) {
+    /// One that sleeps is in its guest's pool.
+    pub(super) fn rest(&mut self, member: &mut Member) {
+        if member.pooled == 0 {
+            let now = self.domains[member.domain as usize].now;
+            let pools = &mut self.services[member.guest as usize].pools;
+            member.pooled = pools.rests(&self.config, &member.vcpu, member.domain, now);
+        }
+    }
+
+    /// One that has slept is in its guest's pool no longer.
+    pub(super) fn rise(&mut self, member: &mut Member) {
+        let now = self.domains[member.domain as usize].now;
+        let pools = &mut self.services[member.guest as usize].pools;
+        pools.rises(&self.config, member.pooled, &member.vcpu, now);
+        member.pooled = 0;
+    }
+
+    /// Charges a thread for what it has run. What its guest's other vCPUs leave, asleep, bears that first; what is beyond its share then is borrowed from the one
+    /// that waits.
+    pub(super) fn settle(
+        &mut self,
+        thread: u32,
+        waits: Option<u32>,
+        mut ran: u64,
+        sleeps: bool,
+        sight: &Sight<'_>,
+    ) {
         let Some(mut member) = self.member(thread).copied() else {
             return;
         };
@@ -56,9 +83,21 @@ impl Boost {
         {
             waited = sight.now.saturating_sub(lends.waits_since).min(ran);
         }
+        let all = ran;
+        let now = self.domains[member.domain as usize].now;
         if !member.works && served {
-            let most = self.domains[member.domain as usize].now + self.config.limit_ns;
-            charge_service(&mut member, &mut self.services[guest], most);
+            let service = &mut self.services[guest];
+            if let Some(pool) = service.pools.of(member.domain) {
+                ran -= pool.bear(&self.config, member.vcpu.vtime + ran, now, ran);
+                waited = waited.min(ran);
+            }
+            let charged = charge_service(&mut member, service, now + self.config.limit_ns);
+            if let Some(pool) = service.pools.of(member.domain)
+                && charged > 0
+            {
+                let vtime = &mut member.vcpu.vtime;
+                *vtime -= pool.bear(&self.config, *vtime, now, charged);
+            }
         }
         member.vcpu.vtime += ran - waited;
         if waited > 0
@@ -80,13 +119,16 @@ impl Boost {
         if served {
             let service = &mut self.services[guest];
             if member.works {
-                service.ran_ns += ran;
-                service.settled_ns += ran;
+                service.ran_ns += all;
+                service.settled_ns += all;
                 hand_on(&mut member, service);
             } else {
                 service.vtime = member.vcpu.vtime;
                 service.domain = member.domain;
                 service.confidence = member.vcpu.confidence;
+                if sleeps {
+                    self.rest(&mut member);
+                }
             }
         }
         self.members[thread as usize] = Some(member);
@@ -128,9 +170,14 @@ impl Boost {
             return;
         }
         let (mine, theirs) = two(&mut self.guests, wakes.guest as usize, waits.guest as usize);
+        let now = self.domains[wakes.domain as usize].now;
+        let pools = &mut self.services[wakes.guest as usize].pools;
+        let pool = (wakes.pooled > 0).then(|| pools.of(wakes.domain)).flatten();
+        let pool = pool.map(|pool| (pool, now));
+        let waits_for = (&mut waits.vcpu, theirs);
         wakes
             .vcpu
-            .redeem(&self.config, mine, (&mut waits.vcpu, theirs), least);
+            .redeem(&self.config, mine, waits_for, least, pool);
         self.members[met as usize] = Some(waits);
     }
 }

@@ -112,6 +112,9 @@ impl Boost {
         if wakes && from.is_none() && !member.moved {
             self.redeem(&mut member, met, least);
         }
+        if member.pooled > 0 {
+            self.rise(&mut member);
+        }
         if works {
             accounts::hand_on(&mut member, &mut self.services[guest]);
         }
@@ -259,7 +262,7 @@ impl Boost {
         let number = self.cores[cpu as usize].domain;
         let head = self.look(number, cpu, sight);
         if head.first == NONE {
-            self.settle(thread, None, ran, sight);
+            self.settle(thread, None, ran, false, sight);
             self.charged(thread, ran, sight.now);
             let vtime = self.member(thread).map_or(0, |member| member.vcpu.vtime);
             self.advance(number, vtime);
@@ -277,7 +280,7 @@ impl Boost {
         {
             return true;
         }
-        self.settle(thread, Some(head.first), ran, sight);
+        self.settle(thread, Some(head.first), ran, false, sight);
         self.charged(thread, ran, sight.now);
         if let Some(runs) = self.member_mut(thread) {
             runs.boosted = false;
@@ -358,6 +361,9 @@ impl Boost {
         let Some(mut member) = self.member(thread).copied() else {
             return;
         };
+        if member.pooled > 0 {
+            self.rise(&mut member);
+        }
         member.vcpu.vtime = self.rescaled(member.vcpu.vtime, member.domain, number);
         let now = self.domains[number as usize].now;
         member.vcpu.arrives(&self.config, now);
@@ -416,7 +422,7 @@ impl Boost {
         if member.boosted || member.vcpu.does_io(&self.config) {
             waits = Some(self.look(number, cpu, sight).first).filter(|first| *first != NONE);
         }
-        self.settle(thread, waits, uncharged, sight);
+        self.settle(thread, waits, uncharged, !runnable, sight);
         if let Some(member) = self.member_mut(thread) {
             member.charged_at += uncharged;
             member.boosted = false;

@@ -75,6 +75,7 @@ pub(super) struct Member {
     pub boosted: bool,
     pub moved: bool,
     pub works: bool,
+    pub pooled: u32,
     pub followed: u64,
     /// What is left of its slice; the kernel's.
     pub slice: u64,
@@ -194,7 +195,14 @@ impl Boost {
     }
 
     /// Lets a thread in, whose guest is told by its cgroup.
-    pub fn enable(&mut self, thread: u32, group: Option<u32>, works: bool, cpu: u32, ran: u64) {
+    pub fn enable(
+        &mut self,
+        thread: u32,
+        group: Option<u32>,
+        (works, asleep): (bool, bool),
+        cpu: u32,
+        ran: u64,
+    ) {
         let guest = group.map_or(NOBODY, |group| group + 1);
         if self.guests.len() <= guest as usize {
             self.guests.resize(guest as usize + 1, Guest::default());
@@ -205,7 +213,7 @@ impl Boost {
         }
         let domain = self.cores[cpu as usize].domain;
         let vtime = self.domains[domain as usize].now;
-        self.members[thread as usize] = Some(Member {
+        let mut member = Member {
             vcpu: Vcpu {
                 vtime,
                 ..Vcpu::default()
@@ -221,15 +229,23 @@ impl Boost {
             boosted: false,
             moved: true,
             works,
+            pooled: 0,
             followed: vtime,
             slice: self.config.slice_ns,
             boosts: 0,
             refused: 0,
-        });
+        };
+        if asleep && !works && guest != NOBODY {
+            self.rest(&mut member);
+        }
+        self.members[thread as usize] = Some(member);
     }
 
     pub fn disable(&mut self, thread: u32) {
         self.remove(thread);
+        if let Some(mut member) = self.member(thread).copied() {
+            self.rise(&mut member);
+        }
         if let Some(member) = self.members.get_mut(thread as usize) {
             *member = None;
         }

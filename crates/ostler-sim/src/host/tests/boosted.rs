@@ -167,6 +167,34 @@ fn what_was_slept_through_is_lost_on_a_core_that_slept_as_well() {
     }
 }
 
+/// A guest of four vCPUs of which one is busy, among such of which all are: it has what four are due.
+#[test]
+fn what_sleeping_vcpus_leave_their_siblings_have() {
+    let topology = topology(1, 1, 4, false);
+    let mut threads = vec![(Some(0), all(), Habit::Spin)];
+    threads.extend([(Some(0), all(), LATE); 3]);
+    threads.extend((0..12).map(|at| (Some(1 + at / 4), all(), Habit::Spin)));
+    let mut world = world(&topology, &threads);
+    boost_all(&mut world, &plan(&topology, settings(false)));
+    assert_eq!(watched(&mut world, Nanos(4 * SECOND.0), None), []);
+    let guest = |from: u32| (from..from + 4).map(|at| ran(&world, at)).sum::<u64>() as f64 / 4e9;
+    for from in [0, 4, 8, 12] {
+        assert!((guest(from) - 1.0).abs() < 0.03, "{from}: {}", guest(from));
+    }
+    // Two of the sleepers compute as well: they have to share with the first.
+    let before: Vec<_> = (0..16).map(|at| ran(&world, at)).collect();
+    (1..3).for_each(|at| compute(&mut world, at));
+    world.run(Nanos(8 * SECOND.0)).unwrap();
+    let had = |at: u32| (ran(&world, at) - before[at as usize]) as f64 / 4e9;
+    let together: f64 = (0..4).map(had).sum();
+    assert!((together - 1.0).abs() < 0.03, "{together}");
+    assert!(
+        (0..3).all(|at| had(at) > 0.28),
+        "{:?}",
+        [had(0), had(1), had(2)]
+    );
+}
+
 /// A core that takes one from another domain measures it by its own.
 #[test]
 fn one_from_a_crowded_domain_is_no_longer_behind_on_a_quiet_ones_core() {
