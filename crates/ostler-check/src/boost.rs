@@ -34,10 +34,11 @@ pub(crate) fn check(scene: &Scene<'_>, plan: &Plan, found: &mut Vec<Violation>) 
             });
         }
     }
+    let by_id = ByGuest::new(scene);
     for guest in &boost.guests {
         // Its view may have gone, its process not yet; and two that say to be the same are for partition to tell apart.
-        let excepted = views(scene, guest).any(|_| true)
-            && !views(scene, guest).any(|view| scene.intent.boosts(view));
+        let views = by_id.of(guest);
+        let excepted = !views.is_empty() && !views.iter().any(|view| scene.intent.boosts(view));
         if excepted || plan.guest(guest).is_none() {
             found.push(Violation::BoostedGuest {
                 guest: guest.clone(),
@@ -51,9 +52,14 @@ pub(crate) fn check(scene: &Scene<'_>, plan: &Plan, found: &mut Vec<Violation>) 
             });
         }
     }
+    // In whatever order they are.
+    let mut boosted: Vec<_> = boost.guests.iter().collect();
+    boosted.sort_unstable();
     for (view, _) in &scene.guests {
-        let all = views(scene, &view.id).all(|view| scene.intent.boosts(view));
-        if all && plan.guest(&view.id).is_some() && !boost.guests.contains(&view.id) {
+        let views = by_id.of(&view.id);
+        let all = views.iter().all(|view| scene.intent.boosts(view));
+        let named = boosted.binary_search(&&view.id).is_ok();
+        if all && plan.guest(&view.id).is_some() && !named {
             found.push(Violation::BoostLeftOut {
                 guest: view.id.clone(),
             });
@@ -61,9 +67,21 @@ pub(crate) fn check(scene: &Scene<'_>, plan: &Plan, found: &mut Vec<Violation>) 
     }
 }
 
-fn views<'a>(scene: &'a Scene<'_>, guest: &'a GuestId) -> impl Iterator<Item = &'a GuestView> {
-    let guests = scene.snapshot.guests.iter();
-    guests.filter(move |view| view.id == *guest)
+/// All views, by the guest that they say to be of: a host may have hundreds.
+struct ByGuest<'a>(Vec<&'a GuestView>);
+
+impl<'a> ByGuest<'a> {
+    fn new(scene: &Scene<'a>) -> ByGuest<'a> {
+        let mut views: Vec<_> = scene.snapshot.guests.iter().collect();
+        views.sort_unstable_by(|one, other| one.id.cmp(&other.id));
+        ByGuest(views)
+    }
+
+    fn of(&self, guest: &GuestId) -> &[&'a GuestView] {
+        let from = self.0.partition_point(|view| view.id < *guest);
+        let to = self.0.partition_point(|view| view.id <= *guest);
+        &self.0[from..to]
+    }
 }
 
 fn domains(scene: &Scene<'_>, boost: &BoostPlan, found: &mut Vec<Violation>) {

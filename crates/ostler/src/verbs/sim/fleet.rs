@@ -143,11 +143,7 @@ fn one(
         eprint!("\r\x1b[K");
     }
     let events: u64 = hosts.iter().map(|host| host.events).sum();
-    let seconds = begun.elapsed().as_secs_f64();
-    eprintln!(
-        "sim: {what}: {events} events in {seconds:.1} s, {} a second",
-        short(events as f64 / seconds.max(1e-9))
-    );
+    eprintln!("sim: {what}: {}", super::effort(events, begun.elapsed()));
     let turned_away = fleet.placed().turned_away.len();
     let line = FleetLine::of(&policy.name, ratio, turned_away, &hosts);
     Ok(FleetResult {

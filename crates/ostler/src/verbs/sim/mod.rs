@@ -195,6 +195,26 @@ fn play(run: &Run, cells: &[Cell], args: &Args, log: &mut Log) -> anyhow::Result
     Ok(wrong)
 }
 
+/// What it took, in words: it differs from machine to machine, so it is in no result.
+fn effort(events: u64, took: Duration) -> String {
+    let seconds = took.as_secs_f64();
+    let rate = short(events as f64 / seconds.max(1e-9));
+    let memory = std::fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|status| peak_kib(&status))
+        .map(|kib| format!(", {} MiB at most", kib >> 10))
+        .unwrap_or_default();
+    format!("{events} events in {seconds:.1} s, {rate} a second{memory}")
+}
+
+/// The most memory that a process has had at once, KiB, by its `/proc/PID/status` (proc(5), `VmHWM`).
+fn peak_kib(status: &str) -> Option<u64> {
+    let told = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    told.trim().strip_suffix(" kB")?.parse().ok()
+}
+
 /// How far all cells are, on a terminal's last line; elsewhere, a line for each cell.
 struct Progress {
     all: usize,
@@ -254,13 +274,7 @@ impl Progress {
             eprint!("\r\x1b[K");
         }
         if self.all > 0 {
-            let seconds = took.as_secs_f64();
-            let rate = events as f64 / seconds.max(1e-9);
-            eprintln!(
-                "sim: {} cells, {events} events in {seconds:.1} s, {} a second",
-                self.all,
-                short(rate)
-            );
+            eprintln!("sim: {} cells, {}", self.all, effort(events, took));
         }
     }
 }
@@ -340,4 +354,20 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
             .with_context(|| format!("could not create the folder {}", folder.display()))?;
     }
     std::fs::write(path, text).with_context(|| format!("could not write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::peak_kib;
+
+    #[test]
+    fn the_most_memory_is_read_of_a_status() {
+        let status = "Name:\tostler\nVmPeak:\t  9000 kB\nVmHWM:\t   54321 kB\nVmRSS:\t  100 kB\n";
+        assert_eq!(peak_kib(status), Some(54321));
+        for damaged in ["", "VmHWM:", "VmHWM:\t54321", "VmHWM:\t-1 kB"] {
+            assert_eq!(peak_kib(damaged), None, "{damaged:?}");
+        }
+        let own = std::fs::read_to_string("/proc/self/status").expect("proc");
+        assert!(peak_kib(&own) > Some(100));
+    }
 }
