@@ -381,7 +381,8 @@ static __always_inline void boost_wakes(const struct boost_config *config, struc
 	boost_reckon(config, pool, now);
 }
 
-/* A guest's vCPUs that sleep are told apart by domain, so many; who sleeps in more bears nothing. */
+/* A guest's vCPUs that sleep are told apart by domain, so many; who sleeps in more bears nothing.
+ */
 #define BOOST_POOLS 4
 
 /* The pool of a domain, or NULL. */

@@ -92,8 +92,8 @@ struct boost_delays {
 _Static_assert(sizeof(struct boost_delays) == 192, "struct boost_delays is shared");
 
 /*
- * What a guest's threads beside its vCPUs have run, and what its vCPUs owe for it; and what those of
- * them leave that sleep.
+ * What a guest's threads beside its vCPUs have run, and what its vCPUs owe for it; and what those
+ * of them leave that sleep.
  */
 struct boost_service {
 	/* Of all time; and how much of that vCPUs are charged for, were let off, or owe below. */

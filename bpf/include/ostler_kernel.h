@@ -102,7 +102,8 @@ struct task_struct {
 	unsigned int policy;
 	int pid;
 	int tgid;
-	int on_rq;
+	/* Of one byte or four, by kernel: unsigned, so that the load can be fitted. */
+	unsigned int on_rq;
 	int exit_state;
 	__u64 start_boottime;
 	struct sched_entity se;
