@@ -14,6 +14,13 @@
  * task ran on, and takes the first. The paper's two baselines differ in one word: HVM takes any
  *idle vCPU, PVM only those that are online.
  *
+ * The paper doesn't say what becomes of a task for which no vCPU is available; a kernel's own
+ * choice is the vCPU that it ran on. Where another task has that meanwhile, it waits behind it
+ * while idle vCPUs sleep, and stays there as often as none is available: the threads of a barrier
+ * gather on fewer and fewer vCPUs, the faster the busier the host is. So where none is available,
+ * any idle one will do (hints_place_task): its core is busy, but the host shares that, and a
+ *guest's own queue has no share of anything.
+ *
  * CGsched (5.2). Threads that interact go to one virtual cache group (vCG):
  *
  *	vCG_Quota = max(#vCG_vCPU, ceil(#IT / #vCPU * #vCG_vCPU))
@@ -232,6 +239,18 @@ static __always_inline u32 hints_choose_vcpu(const struct hints_table *table,
 		}
 	}
 	return HINTS_NONE;
+}
+
+/* Likewise, but where Pload has none available it is the first idle one, on a busy core or not. */
+static __always_inline u32 hints_place_task(const struct hints_table *table,
+					    const struct hints_sets *sets, u32 rule, u32 vcpus,
+					    u32 prev, u32 group)
+{
+	u32 vcpu = hints_choose_vcpu(table, sets, rule, vcpus, prev, group);
+
+	if (vcpu == HINTS_NONE && rule == HINTS_PLOAD)
+		vcpu = hints_choose_vcpu(table, sets, HINTS_HVM, vcpus, prev, group);
+	return vcpu;
 }
 
 /* vCG_Quota, with #vCG_vCPU, #IT and #vCPU. */

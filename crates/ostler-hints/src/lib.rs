@@ -83,6 +83,14 @@ mod native {
             prev: u32,
             group: u32,
         ) -> u32;
+        pub safe fn core_hints_place_task(
+            table: &Table,
+            sets: &Sets,
+            rule: Rule,
+            vcpus: u32,
+            prev: u32,
+            group: u32,
+        ) -> u32;
         pub safe fn core_hints_quota(group_vcpus: u32, threads: u32, vcpus: u32) -> u64;
         pub safe fn core_hints_refresh(tree: &mut Tree, table: &Table) -> u32;
         pub safe fn core_hints_choose_group(tree: &Tree, map: &Map, from: u32) -> u32;
@@ -107,6 +115,22 @@ pub fn choose_vcpu(
 ) -> Option<u32> {
     let group = group.unwrap_or(NONE);
     some(native::core_hints_choose_vcpu(
+        table, sets, rule, vcpus, prev, group,
+    ))
+}
+
+/// Likewise, but where Pload has none available it is the first idle one from `prev` on, on a busy core or not: behind another task it would wait as well,
+/// and be there again the next time.
+pub fn place_task(
+    table: &Table,
+    sets: &Sets,
+    rule: Rule,
+    vcpus: u32,
+    prev: u32,
+    group: Option<u32>,
+) -> Option<u32> {
+    let group = group.unwrap_or(NONE);
+    some(native::core_hints_place_task(
         table, sets, rule, vcpus, prev, group,
     ))
 }

@@ -1,7 +1,7 @@
 //! The C against the paper's pseudo-code, told again in Rust without looking at the C's way of doing it.
 
 use ostler_abi::hints::{BLOCK_LOAD, BLOCK_TOPOLOGY, GROUPS_MAX, MAGIC, Table, VCPUS_MAX, VERSION};
-use ostler_hints::{Map, Rule, Sets, Tree, ask, choose_vcpu, quota};
+use ostler_hints::{Map, Rule, Sets, Tree, ask, choose_vcpu, place_task, quota};
 use proptest::prelude::*;
 
 fn bit(set: &[u64; 16], at: usize) -> bool {
@@ -115,6 +115,23 @@ proptest! {
             choose_vcpu(&table, &sets, rule, vcpus, prev, group),
             paper(&table, &sets, rule, vcpus as usize, prev as usize, group)
         );
+    }
+
+    #[test]
+    fn a_task_waits_behind_no_other_while_pload_has_an_idle_vcpu(
+        table in tables(),
+        sets in sets(),
+        rule in rules(),
+        vcpus in prop_oneof![0..300_u32, 1000..1100_u32],
+        prev in prop_oneof![0..300_u32, any::<u32>()],
+        group in prop::option::of(0..8_u32),
+    ) {
+        let by = |rule| paper(&table, &sets, rule, vcpus as usize, prev as usize, group);
+        let wanted = match rule {
+            Rule::Pload => by(Rule::Pload).or(by(Rule::Hvm)),
+            _ => by(rule),
+        };
+        prop_assert_eq!(place_task(&table, &sets, rule, vcpus, prev, group), wanted);
     }
 
     #[test]

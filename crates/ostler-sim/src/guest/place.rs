@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 
 use ostler_abi::hints::{NONE, PINS_WORDS, Table, VCPUS_MAX};
 use ostler_hints::interactive::{Config, Detector, Edge, Task as Seen};
-use ostler_hints::{Map, Rule, Sets, Tree, ask, choose_vcpu};
+use ostler_hints::{Map, Rule, Sets, Tree, ask, choose_vcpu, place_task};
 use ostler_model::{GuestHints, LoadDegree, Nanos};
 
 use super::Guest;
@@ -124,15 +124,9 @@ impl Guest {
             .hints
             .as_ref()
             .map_or(&**UNTOLD, |hints| &hints.table);
-        choose_vcpu(
-            table,
-            &self.placing.sets,
-            rule,
-            self.vcpus_active,
-            prev,
-            None,
-        )
-        .unwrap_or(prev)
+        let sets = &self.placing.sets;
+        // Where none is available to PVM, Linux leaves it where it was (`select_idle_sibling`, its target).
+        place_task(table, sets, rule, self.vcpus_active, prev, None).unwrap_or(prev)
     }
 
     /// Likewise of one that belongs to a group of threads.

@@ -3,12 +3,38 @@
 //! EEVDF as Linux has it since 6.6: of those that have had no more than their share, the one whose deadline is first. All weigh the same and have the same
 //! slice, so that is the one of the least virtual run time. Who runs keeps its vCPU for its slice (`RUN_TO_PARITY`): a task that wakes takes no vCPU
 //! from another. Who wakes has what the others have on average: it neither borrows nor saves by sleeping.
+//!
+//! A vCPU takes a task that waits elsewhere before it goes idle. One that is idle already sees nothing of tasks that come to wait, so a vCPU where some do kicks it
+//! ([`Guest::relieves`]).
 
 use ostler_model::Nanos;
 
 use super::Guest;
 
+/// Between ticks (kernel/Kconfig.hz: HZ=250).
+const TICK: Nanos = Nanos::from_millis(4);
+
 impl Guest {
+    /// The idle vCPU that is to be kicked, for it to take a task that waits: at a tick of a vCPU where one does (`nohz_balancer_kick`), no more often than a
+    /// domain of all vCPUs is balanced (kernel/sched/topology.c, sd_init: as many milliseconds as it has CPUs). Then each that has taken one kicks the next.
+    pub fn relieves(&mut self, now: Nanos) -> Option<u32> {
+        if self.waiting == 0 {
+            self.relief.1 = 0;
+            return None;
+        }
+        if now >= self.relief.0 {
+            let interval = Nanos::from_millis(self.vcpus_active.into()).max(TICK);
+            self.relief = (now.saturating_add(interval), self.waiting);
+        }
+        self.relief.1 = self.relief.1.checked_sub(1)?;
+        let idle = |v: &u32| self.vcpus[*v as usize].load() == 0;
+        let found = (0..self.vcpus_active).find(idle);
+        if found.is_none() {
+            self.relief.1 = 0;
+        }
+        found
+    }
+
     /// The mean virtual run time of the tasks on a vCPU, if there are any.
     fn mean(&self, v: u32) -> Option<u64> {
         let vcpu = &self.vcpus[v as usize];

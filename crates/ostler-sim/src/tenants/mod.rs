@@ -250,6 +250,7 @@ impl Tenants {
             programs: Vec::new(),
             tasks: Vec::new(),
             waiting: 0,
+            relief: (Nanos::ZERO, 0),
             slice: Nanos(u64::from(scale) * 700_000),
             halt_poll: spec.halt_poll,
             placing: Placing::new(spec.placement, spec.vcpus),

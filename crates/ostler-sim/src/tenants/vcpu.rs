@@ -135,6 +135,12 @@ impl Tenants {
             current => current,
         };
         guest.note_idle(v);
+        if current.is_some()
+            && let Some(idle) = guest.relieves(now)
+        {
+            let exits = &mut guest.vcpus[v as usize].exits;
+            exits.push_back((self.costs.ipi, Then::Ipi(idle)));
+        }
         let Some(task) = current else {
             let poll = guest.vcpus[v as usize].poll;
             if poll > Nanos::ZERO {
