@@ -19,7 +19,7 @@
  * while idle vCPUs sleep, and stays there as often as none is available: the threads of a barrier
  * gather on fewer and fewer vCPUs, the faster the busier the host is. So where none is available,
  * any idle one will do (hints_place_task): its core is busy, but the host shares that, and a
- *guest's own queue has no share of anything.
+ * guest's own queue has no share of anything.
  *
  * CGsched (5.2). Threads that interact go to one virtual cache group (vCG):
  *

@@ -1,7 +1,7 @@
 //! On which vCPU a woken task runs, by what the guest knows of its host (CPS, section 5).
 //!
 //! The choice itself is `bpf/core/hints.h`, the code that a guest's kernel runs. What the host tells is the Refer-Table of a plan
-//! ([`Guest::told`]). A guest that isn't told anything goes by an empty one, which makes of Pload what PVM is.
+//! ([`Guest::told`]). A guest that isn't told anything goes by an empty one, in which Pload finds none available but those that PVM would take.
 //!
 //! Under `CGsched` threads that interact are grouped: as the guest was told, or as it finds out from who wakes whom, once in [`DETECT`]. When the table changes
 //! groups are placed again, running threads too, as the paper's front end does on interrupts.
