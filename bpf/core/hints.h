@@ -241,15 +241,16 @@ static __always_inline u32 hints_choose_vcpu(const struct hints_table *table,
 	return HINTS_NONE;
 }
 
-/* Likewise, but where Pload has none available it is the first idle one, on a busy core or not. */
+/* Of a task in no group: likewise, but where Pload has none available it is the first idle one, on
+ * a busy core or not. */
 static __always_inline u32 hints_place_task(const struct hints_table *table,
 					    const struct hints_sets *sets, u32 rule, u32 vcpus,
-					    u32 prev, u32 group)
+					    u32 prev)
 {
-	u32 vcpu = hints_choose_vcpu(table, sets, rule, vcpus, prev, group);
+	u32 vcpu = hints_choose_vcpu(table, sets, rule, vcpus, prev, HINTS_NONE);
 
 	if (vcpu == HINTS_NONE && rule == HINTS_PLOAD)
-		vcpu = hints_choose_vcpu(table, sets, HINTS_HVM, vcpus, prev, group);
+		vcpu = hints_choose_vcpu(table, sets, HINTS_HVM, vcpus, prev, HINTS_NONE);
 	return vcpu;
 }
 

@@ -89,7 +89,6 @@ mod native {
             rule: Rule,
             vcpus: u32,
             prev: u32,
-            group: u32,
         ) -> u32;
         pub safe fn core_hints_quota(group_vcpus: u32, threads: u32, vcpus: u32) -> u64;
         pub safe fn core_hints_refresh(tree: &mut Tree, table: &Table) -> u32;
@@ -119,19 +118,11 @@ pub fn choose_vcpu(
     ))
 }
 
-/// Likewise, but where Pload has none available it is the first idle one from `prev` on, on a busy core or not: behind another task it would wait as well,
-/// and be there again the next time.
-pub fn place_task(
-    table: &Table,
-    sets: &Sets,
-    rule: Rule,
-    vcpus: u32,
-    prev: u32,
-    group: Option<u32>,
-) -> Option<u32> {
-    let group = group.unwrap_or(NONE);
+/// The vCPU of a task that belongs to no group: as [`choose_vcpu`] has it, but where Pload has none available it is the first idle one from `prev` on, on a
+/// busy core or not. Behind another task it would wait as well, and be there again the next time.
+pub fn place_task(table: &Table, sets: &Sets, rule: Rule, vcpus: u32, prev: u32) -> Option<u32> {
     some(native::core_hints_place_task(
-        table, sets, rule, vcpus, prev, group,
+        table, sets, rule, vcpus, prev,
     ))
 }
 

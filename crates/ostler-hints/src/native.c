@@ -5,7 +5,7 @@
 u32 core_hints_choose_vcpu(const struct hints_table *table, const struct hints_sets *sets, u32 rule,
 			   u32 vcpus, u32 prev, u32 group);
 u32 core_hints_place_task(const struct hints_table *table, const struct hints_sets *sets, u32 rule,
-			  u32 vcpus, u32 prev, u32 group);
+			  u32 vcpus, u32 prev);
 u64 core_hints_quota(u32 group_vcpus, u32 threads, u32 vcpus);
 u32 core_hints_refresh(struct hints_tree *tree, const struct hints_table *table);
 u32 core_hints_choose_group(const struct hints_tree *tree, const struct hints_map *map, u32 from);
@@ -21,9 +21,9 @@ u32 core_hints_choose_vcpu(const struct hints_table *table, const struct hints_s
 }
 
 u32 core_hints_place_task(const struct hints_table *table, const struct hints_sets *sets, u32 rule,
-			  u32 vcpus, u32 prev, u32 group)
+			  u32 vcpus, u32 prev)
 {
-	return hints_place_task(table, sets, rule, vcpus, prev, group);
+	return hints_place_task(table, sets, rule, vcpus, prev);
 }
 
 u64 core_hints_quota(u32 group_vcpus, u32 threads, u32 vcpus)

@@ -101,14 +101,17 @@ fn rules() -> impl Strategy<Value = Rule> {
     prop_oneof![Just(Rule::Hvm), Just(Rule::Pvm), Just(Rule::Pload)]
 }
 
+/// What a vCPU is chosen by, and for a guest of how many from where on.
+fn choices() -> impl Strategy<Value = (Box<Table>, Sets, Rule, u32, u32)> {
+    let vcpus = prop_oneof![0..300_u32, 1000..1100_u32];
+    let prev = prop_oneof![0..300_u32, any::<u32>()];
+    (tables(), sets(), rules(), vcpus, prev)
+}
+
 proptest! {
     #[test]
     fn a_vcpu_is_chosen_as_the_paper_chooses_it(
-        table in tables(),
-        sets in sets(),
-        rule in rules(),
-        vcpus in prop_oneof![0..300_u32, 1000..1100_u32],
-        prev in prop_oneof![0..300_u32, any::<u32>()],
+        (table, sets, rule, vcpus, prev) in choices(),
         group in prop::option::of(0..8_u32),
     ) {
         prop_assert_eq!(
@@ -119,19 +122,14 @@ proptest! {
 
     #[test]
     fn a_task_waits_behind_no_other_while_pload_has_an_idle_vcpu(
-        table in tables(),
-        sets in sets(),
-        rule in rules(),
-        vcpus in prop_oneof![0..300_u32, 1000..1100_u32],
-        prev in prop_oneof![0..300_u32, any::<u32>()],
-        group in prop::option::of(0..8_u32),
+        (table, sets, rule, vcpus, prev) in choices(),
     ) {
-        let by = |rule| paper(&table, &sets, rule, vcpus as usize, prev as usize, group);
+        let by = |rule| paper(&table, &sets, rule, vcpus as usize, prev as usize, None);
         let wanted = match rule {
             Rule::Pload => by(Rule::Pload).or(by(Rule::Hvm)),
             _ => by(rule),
         };
-        prop_assert_eq!(place_task(&table, &sets, rule, vcpus, prev, group), wanted);
+        prop_assert_eq!(place_task(&table, &sets, rule, vcpus, prev), wanted);
     }
 
     #[test]

@@ -126,7 +126,7 @@ impl Guest {
             .map_or(&**UNTOLD, |hints| &hints.table);
         let sets = &self.placing.sets;
         // Where none is available to PVM, Linux leaves it where it was (`select_idle_sibling`, its target).
-        place_task(table, sets, rule, self.vcpus_active, prev, None).unwrap_or(prev)
+        place_task(table, sets, rule, self.vcpus_active, prev).unwrap_or(prev)
     }
 
     /// Likewise of one that belongs to a group of threads.
