@@ -15,14 +15,15 @@ use super::Guest;
 const TICK: Nanos = Nanos::from_millis(4);
 
 impl Guest {
-    /// The idle vCPU that is to be kicked, for it to take a task that waits: at a tick of a vCPU where one does (`nohz_balancer_kick`), no more often than a
-    /// domain of all vCPUs is balanced (kernel/sched/topology.c, sd_init: as many milliseconds as it has CPUs). Then each that has taken one kicks the next.
-    pub fn relieves(&mut self, now: Nanos) -> Option<u32> {
+    /// The idle vCPU that one is to kick, for it to take a task that waits. Linux looks at ticks of a vCPU where one does (`nohz_balancer_kick`), no more often than a
+    /// domain of all vCPUs is balanced (kernel/sched/topology.c, sd_init: as many milliseconds as it has CPUs), and then balances for all that are idle; here it is
+    /// looked when a vCPU goes on, and as many are kicked as tasks waited, one each time.
+    pub fn relieves(&mut self, v: u32, now: Nanos) -> Option<u32> {
         if self.waiting == 0 {
             self.relief.1 = 0;
             return None;
         }
-        if now >= self.relief.0 {
+        if now >= self.relief.0 && !self.vcpus[v as usize].queue.is_empty() {
             let interval = Nanos::from_millis(self.vcpus_active.into()).max(TICK);
             self.relief = (now.saturating_add(interval), self.waiting);
         }

@@ -235,6 +235,39 @@ fn packets_beyond_what_stages_hold_are_lost_for_their_reasons() {
     assert!(lost[crate::net::Loss::Ring as usize] > 1000, "{lost:?}");
 }
 
+/// Threads that wait for each other were on one vCPU, and the guest has four again. Its kernel finds none available, as nobody tells it of any, so each wakes where it
+/// ran. vCPUs that are idle take what waits there all the same.
+#[test]
+fn idle_vcpus_take_tasks_that_wait_on_others() {
+    let rounds = |placement| {
+        let program = Program::Barrier {
+            tasks: 4,
+            part: Time::Exponential(Nanos::from_micros(500)),
+            spin: Nanos::ZERO,
+        };
+        let spec = GuestSpec {
+            placement,
+            ..guest(4, 1, program)
+        };
+        let mut driver = world(vec![spec], Vec::new(), free(), 5);
+        let mut done = Vec::new();
+        for (vcpus, until) in [(1, 1), (4, 3)] {
+            driver.act(|tenants, _, out| assert!(tenants.ask_vcpus(0, vcpus, out)));
+            driver.run(secs(until));
+            done.push(driver.work.inner.guests[0].done);
+        }
+        (done[0], done[1] - done[0])
+    };
+    let (any, told) = (rounds(Placement::Hvm), rounds(Placement::Pvm));
+    assert_eq!(told.0, any.0);
+    let of_any =
+        f64::from(u32::try_from(told.1).unwrap()) / f64::from(u32::try_from(any.1).unwrap());
+    assert!(
+        of_any > 0.97,
+        "{told:?} rounds, {any:?} where any idle one is taken"
+    );
+}
+
 #[test]
 fn an_idle_guest_costs_nothing() {
     let guests =

@@ -136,7 +136,7 @@ impl Tenants {
         };
         guest.note_idle(v);
         if current.is_some()
-            && let Some(idle) = guest.relieves(now)
+            && let Some(idle) = guest.relieves(v, now)
         {
             let exits = &mut guest.vcpus[v as usize].exits;
             exits.push_back((self.costs.ipi, Then::Ipi(idle)));
