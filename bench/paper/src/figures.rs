@@ -14,6 +14,8 @@ mod anubis_3_8;
 mod anubis_3_9;
 #[path = "../cps-7/figure.rs"]
 mod cps_7;
+#[path = "../cps-8/figure.rs"]
+mod cps_8;
 #[path = "../hylics-22/figure.rs"]
 mod hylics_22;
 #[path = "../hylics-23/figure.rs"]
@@ -53,6 +55,7 @@ pub fn all() -> Result<Vec<Figure>> {
         figure!("anubis-3-9", anubis_3_9),
         figure!("anubis-3-11", anubis_3_11),
         figure!("cps-7", cps_7),
+        figure!("cps-8", cps_8),
         figure!("hylics-22", hylics_22),
         figure!("hylics-23", hylics_23),
         figure!("hylics-table3", hylics_table3),
