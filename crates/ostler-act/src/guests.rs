@@ -35,6 +35,8 @@ struct Known {
     started: Option<u64>,
     shape: Shape,
     plan: GuestPlan,
+    /// Where those of its vCPUs are to be that don't float.
+    homes: BTreeMap<usize, CpuSet>,
     layout: Layout,
     settings: Vec<Setting>,
     suspect_again: u64,
@@ -98,9 +100,15 @@ impl Guests {
                 continue;
             };
             let shape = Shape::of(view);
+            let homes = plan.vcpu_homes(given);
             let mut looks_left = LOOKS_AFTER_CHANGE;
             let layout = match self.known.get_mut(&given.guest) {
-                Some(known) if known.shape == shape && known.plan == *given && !other_cpus => {
+                Some(known)
+                    if known.shape == shape
+                        && known.plan == *given
+                        && known.homes == homes
+                        && !other_cpus =>
+                {
                     match known.look_again(host, view) {
                         Some(layout) => layout,
                         None => continue,
@@ -123,9 +131,10 @@ impl Guests {
                 given.guest.clone(),
                 Known {
                     started: started(host, view.pid, None),
-                    settings: of_guest(&self.online, given, view, &layout),
+                    settings: of_guest(&self.online, given, &homes, view, &layout),
                     shape,
                     plan: given.clone(),
+                    homes,
                     layout,
                     suspect_again: 0,
                     looks_left,
@@ -166,7 +175,7 @@ impl Guests {
             };
             self.fallen_back.push((guest.clone(), why.clone()));
             known.layout.placement = Placement::Affinity { why };
-            known.settings = of_guest(&online, given, view, &known.layout);
+            known.settings = of_guest(&online, given, &known.homes, view, &known.layout);
         }
     }
 
@@ -291,10 +300,8 @@ impl Known {
 
     /// This guest's targets that what was seen of it casts doubt on.
     fn suspects(&self, view: &GuestView) -> impl Iterator<Item = &Target> {
-        let expected = |at: usize| {
-            let pin = self.plan.vcpu_pins.get(at).copied();
-            pin.map_or(self.plan.vcpu_cpus, CpuSet::single)
-        };
+        let expected =
+            |at: usize| -> CpuSet { *self.homes.get(&at).unwrap_or(&self.plan.vcpu_cpus) };
         let displaced: Vec<Tid> = view
             .vcpus
             .iter()

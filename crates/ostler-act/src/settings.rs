@@ -28,7 +28,7 @@
 use std::collections::BTreeMap;
 
 use ostler_model::{
-    Class, CpuId, CpuSet, CpuWeight, Facts, GuestId, GuestPlan, GuestView, NicPlan, Plan, RunState,
+    Class, CpuSet, CpuWeight, Facts, GuestId, GuestPlan, GuestView, NicPlan, Plan, RunState,
     Snapshot, Tid,
 };
 
@@ -66,7 +66,9 @@ pub fn settings(
     let mut seen = BTreeMap::new();
     let guests = plan.guests.iter().filter_map(|given| {
         let view = snapshot.guest(&given.guest)?;
-        Some(of_guest(&online, given, view, layouts.get(&given.guest)?))
+        let layout = layouts.get(&given.guest)?;
+        let homes = plan.vcpu_homes(given);
+        Some(of_guest(&online, given, &homes, view, layout))
     });
     let nics = plan.nics.iter().map(|nic| of_nic(facts, nic));
     let boost = plan.boost.iter().map(|boost| of_plan(boost, snapshot));
@@ -82,10 +84,11 @@ pub fn settings(
     settings
 }
 
-/// A guest's settings.
+/// A guest's settings; `homes` are those of its vCPUs that don't float ([`Plan::vcpu_homes`]).
 pub(crate) fn of_guest(
     online: &CpuSet,
     plan: &GuestPlan,
+    homes: &BTreeMap<usize, CpuSet>,
     view: &GuestView,
     layout: &Layout,
 ) -> Vec<Setting> {
@@ -101,13 +104,15 @@ pub(crate) fn of_guest(
     let vcpus = Kind {
         name: "ostler.vcpu",
         cpus: some(&plan.vcpu_cpus),
-        pins: &plan.vcpu_pins,
+        homes,
         float: online,
     };
+    let pinned = plan.vhost_pins.iter().enumerate();
+    let pinned = pinned.map(|(at, cpu)| (at, CpuSet::single(*cpu))).collect();
     let vhost = Kind {
         name: "ostler.vhost",
         cpus: some(&plan.vhost_cpus),
-        pins: &plan.vhost_pins,
+        homes: &pinned,
         float: online,
     };
     let emulator = some(&plan.emulator_cpus);
@@ -224,14 +229,14 @@ pub(crate) fn of_nic(facts: &Facts, plan: &NicPlan) -> Vec<Setting> {
 struct Kind<'a> {
     name: &'a str,
     cpus: CpuSet,
-    pins: &'a [CpuId],
+    homes: &'a BTreeMap<usize, CpuSet>,
     float: &'a CpuSet,
 }
 
 impl Kind<'_> {
-    /// The pin of the thread at this place.
+    /// Where the thread at this place is to stay.
     fn cpus_of(&self, at: usize) -> Option<CpuSet> {
-        self.pins.get(at).copied().map(CpuSet::single)
+        self.homes.get(&at).copied()
     }
 }
 

@@ -10,7 +10,9 @@ use ostler_act::{
     Actuator, Host, Journal, LinuxHost, Placement, Target, UndoReport, Value, settings, survey,
     undo,
 };
-use ostler_model::{Class, CpuSet, CpuWeight, ForeignPolicy, GuestPlan, Plan, RunState};
+use ostler_model::{
+    Class, CpuSet, CpuWeight, ForeignPolicy, GuestPlan, PinVerdict, Plan, RunState,
+};
 use proptest::prelude::*;
 use world::kernel::Kernel;
 use world::run::{Run, actuator, cases, config, scratch, undo_all};
@@ -91,8 +93,13 @@ proptest! {
             };
             let suspended = given.run == RunState::Suspended;
             for (at, tid) in guest.vcpus.iter().enumerate().filter(|_| !suspended) {
-                let pin = given.vcpu_pins.get(at).copied();
-                prop_assert_eq!(runs_on(tid), pin.map_or(given.vcpu_cpus, CpuSet::single), "vCPU {} of {:?}", at, guest);
+                let pin = given.vcpu_pins.get(at).copied().map(CpuSet::single);
+                let wish = plan.hints.as_ref().and_then(|hints| hints.pin(&guest.id, u32::try_from(at).ok()?));
+                let kept = match wish {
+                    Some(PinVerdict::Granted { cpus, .. }) => Some(*cpus),
+                    _ => None,
+                };
+                prop_assert_eq!(runs_on(tid), pin.or(kept).unwrap_or(given.vcpu_cpus), "vCPU {} of {:?}", at, guest);
             }
             for (at, tid) in guest.vhost.iter().enumerate() {
                 let pin = given.vhost_pins.get(at).copied();

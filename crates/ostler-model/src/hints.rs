@@ -224,6 +224,17 @@ impl HintsPlan {
         at.ok().map(|at| &self.guests[at])
     }
 
+    /// Which of a guest's vCPUs are kept where, by its wish; in order of vCPU.
+    pub fn kept(&self, id: &GuestId) -> impl Iterator<Item = (u32, CpuSet)> {
+        let first = self.pins.partition_point(|pin| pin.guest < *id);
+        let of = self.pins[first..].iter();
+        let of = of.take_while(move |pin| pin.guest == *id);
+        of.filter_map(|pin| match pin.verdict {
+            PinVerdict::Granted { cpus, .. } => Some((pin.vcpu, cpus)),
+            PinVerdict::Refused(_) => None,
+        })
+    }
+
     /// What became of a vCPU's wish, if it had one.
     pub fn pin(&self, id: &GuestId, vcpu: u32) -> Option<&PinVerdict> {
         let key = |pin: &PinDecision| pin.guest.cmp(id).then(pin.vcpu.cmp(&vcpu));

@@ -5,11 +5,14 @@ pub mod kernel;
 pub mod run;
 pub mod schedulers;
 
+use std::sync::Arc;
+
 use kernel::{CPUS, Kernel, State};
 use ostler_model::{
     BoostPlan, BoostSettings, Class, Cpu, CpuId, CpuSet, CpuWeight, Facts, GuestId, GuestPlan,
-    GuestSource, GuestView, IrqId, IrqPlan, NicFacts, NicPlan, NodeId, Pid, Plan, RunState,
-    Snapshot, ThreadUsage, Tid, Topology, VcpuView, VhostView,
+    GuestSource, GuestView, HintsPlan, IrqId, IrqPlan, Nanos, NicFacts, NicPlan, NodeId, Pid,
+    PinDecision, PinRefusal, PinVerdict, Plan, RunState, Snapshot, ThreadUsage, Tid, Topology,
+    VcpuView, VhostView,
 };
 
 /// How a guest is found.
@@ -421,12 +424,46 @@ impl World {
                 .filter(|_| dice.roll(3) > 0)
                 .collect(),
         });
+        let hints = Some(Arc::new(self.wishes(&guests, dice)));
         Plan {
             generation: self.generation,
             guests,
             nics,
             boost,
+            hints,
             ..Plan::default()
+        }
+    }
+
+    /// Some of the vCPUs that float are kept on some of their guest's cores, and some aren't that their guest asked for.
+    fn wishes(&self, given: &[GuestPlan], dice: &mut Dice) -> HintsPlan {
+        let mut pins = Vec::new();
+        for given in given {
+            let guest = self.guests.iter().find(|guest| guest.id == given.guest);
+            let cpus: Vec<CpuId> = given.vcpu_cpus.iter().collect();
+            if !given.vcpu_pins.is_empty() || cpus.is_empty() {
+                continue;
+            }
+            for (vcpu, _) in (0..).zip(guest.iter().flat_map(|guest| &guest.vcpus)) {
+                let verdict = match dice.roll(3) {
+                    0 => continue,
+                    1 => PinVerdict::Refused(PinRefusal::Crowded),
+                    _ => PinVerdict::Granted {
+                        cpus: cpus.iter().skip(cpus.len() / 2).copied().collect(),
+                        charged: cpus[cpus.len() / 2],
+                        since: Nanos::ZERO,
+                    },
+                };
+                pins.push(PinDecision {
+                    guest: given.guest.clone(),
+                    vcpu,
+                    verdict,
+                });
+            }
+        }
+        HintsPlan {
+            pins,
+            ..HintsPlan::default()
         }
     }
 }

@@ -1,5 +1,7 @@
 //! What the steward does: the difference of a plan to the one in force.
 
+use std::collections::BTreeMap;
+
 use ostler_model::{AgentHealth, CpuSet, CpuWeight, GuestPlan, NicPlan, Plan, RunState, Snapshot};
 
 use super::{Steered, Steward};
@@ -20,8 +22,12 @@ impl Steward {
             world.act(|host, scene| host.set_boost(None, &[], scene))?;
         }
         for guest in &plan.guests {
-            let before = old.as_ref().and_then(|old| old.guest(&guest.guest));
-            self.guest_to(guest, before, snapshot, world)?;
+            let homes = plan.vcpu_homes(guest);
+            let same = old.as_ref().is_some_and(|old| {
+                old.guest(&guest.guest)
+                    .is_some_and(|before| before == guest && old.vcpu_homes(before) == homes)
+            });
+            self.guest_to(guest, (!same).then_some(&homes), snapshot, world)?;
         }
         for nic in &plan.nics {
             let before = old
@@ -55,10 +61,11 @@ impl Steward {
         })
     }
 
+    /// `changed`: where its vCPUs may run that don't float, if that or anything else has changed.
     fn guest_to<W: Steered>(
         &self,
         plan: &GuestPlan,
-        before: Option<&GuestPlan>,
+        changed: Option<&BTreeMap<usize, CpuSet>>,
         snapshot: &Snapshot,
         world: &mut World<W>,
     ) -> Result<(), WorldError> {
@@ -68,7 +75,7 @@ impl Steward {
         if plan.run == RunState::Suspended {
             return world.act(|host, scene| host.set_frozen(guest.group, true, scene));
         }
-        if before != Some(plan) {
+        if let Some(homes) = changed {
             let all = plan
                 .vcpu_cpus
                 .union(&plan.vhost_cpus)
@@ -83,16 +90,21 @@ impl Steward {
                 if !all.is_empty() {
                     host.set_cpuset(guest.group, all, scene);
                 }
-                let kinds = [
-                    (&guest.vcpus, &plan.vcpu_pins, &plan.vcpu_cpus),
-                    (&guest.vhost, &plan.vhost_pins, &plan.vhost_cpus),
-                ];
-                for (threads, pins, cpus) in kinds {
-                    for (at, thread) in threads.iter().enumerate() {
-                        let own = pins.get(at).map_or(*cpus, |cpu| CpuSet::single(*cpu));
-                        if !own.is_empty() {
-                            host.set_affinity(*thread, own, scene);
-                        }
+                let vcpus = guest.vcpus.iter().enumerate();
+                let vcpus = vcpus.map(|(at, thread)| {
+                    (thread, homes.get(&at).copied().unwrap_or(plan.vcpu_cpus))
+                });
+                let vhost = guest.vhost.iter().enumerate();
+                let vhost = vhost.map(|(at, thread)| {
+                    let pin = plan.vhost_pins.get(at);
+                    (
+                        thread,
+                        pin.map_or(plan.vhost_cpus, |cpu| CpuSet::single(*cpu)),
+                    )
+                });
+                for (thread, own) in vcpus.chain(vhost) {
+                    if !own.is_empty() {
+                        host.set_affinity(*thread, own, scene);
                     }
                 }
                 host.set_weight(guest.group, weight, idle, now);

@@ -20,6 +20,8 @@ struct Fakes {
     active: Vec<(u32, u32)>,
     queues: u32,
     irqs: Vec<CpuId>,
+    /// The guest that asks for its vCPUs to be kept where they are.
+    asks: Option<u32>,
 }
 
 const MILLISECOND: u64 = 1_000_000;
@@ -104,6 +106,10 @@ impl Steered for Fakes {
     }
 
     fn set_nic_rps(&mut self, _: u32, _: u32, _: &CpuSet) {}
+
+    fn pins(&self, guest: u32) -> Vec<bool> {
+        vec![self.asks == Some(guest); 4]
+    }
 }
 
 fn topology(cores: u32) -> Topology {
@@ -113,7 +119,7 @@ fn topology(cores: u32) -> Topology {
                 id: CpuId(id),
                 node: NodeId(0),
                 core: CpuId(id),
-                cache_group: CpuId(0),
+                cache_group: CpuId(id / 4 * 4),
             })
             .collect(),
     }
@@ -150,6 +156,7 @@ fn world(busy: u64) -> (World<Fakes>, Vec<StewardGuest>) {
         active: vec![(4, 2); 2],
         queues: 4,
         irqs: (0..4).map(CpuId).collect(),
+        asks: None,
     };
     let mut world = World::new(&topology(8), HostCosts::of(8), fakes);
     let mut guests = Vec::new();
@@ -326,6 +333,35 @@ fn energy_gives_fewer_cores_than_there_are_and_the_guest_still_does_its_work() {
         ran as f64 > 0.95 * 4.0 / 8.0 * world.now().0 as f64,
         "{ran}"
     );
+}
+
+#[test]
+fn a_vcpu_stays_in_its_cache_group_while_its_guest_asks_and_the_host_grants_it() {
+    let (mut world, guests) = world(MILLISECOND / 4);
+    let mut hinted = intent(TIME_SHARING);
+    hinted.hints = Some(ostler_model::HintsIntent::default());
+    hinted.guests[0].terms.hints = true;
+    let mut with = steward(hinted, guests.clone());
+    let allowed = |world: &World<Fakes>, guest: &StewardGuest| -> Vec<CpuSet> {
+        let view = world.host.view(world.now());
+        guest.vcpus.iter().map(|v| view.allowed(*v)).collect()
+    };
+    run(&mut world, &mut with, 2);
+    let all = CpuSet::range(0, 8);
+    assert_eq!(allowed(&world, &guests[0]), [all; 4]);
+    world.work.asks = Some(0);
+    let turns = run(&mut world, &mut with, 2);
+    assert!(turns.iter().all(|turn| turn.violations.is_empty()));
+    let groups = [CpuSet::range(0, 4), CpuSet::range(4, 8)];
+    let kept = allowed(&world, &guests[0]);
+    assert!(kept.iter().all(|cpus| groups.contains(cpus)), "{kept:?}");
+    assert_eq!(allowed(&world, &guests[1]), [all; 4], "who isn't asked of");
+    let plan = with.plan().unwrap();
+    let hints = plan.hints.as_ref().unwrap();
+    assert_eq!(hints.kept(&guests[0].id).count(), 4);
+    world.work.asks = None;
+    run(&mut world, &mut with, 1);
+    assert_eq!(allowed(&world, &guests[0]), [all; 4]);
 }
 
 #[test]
