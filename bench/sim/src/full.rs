@@ -62,6 +62,7 @@ pub fn world(guests: u32, boosted: bool) -> World<Tenants> {
         costs,
         seed: 1,
         first_thread: CORES,
+        tiers: None,
     };
     let tenants = Tenants::new(spec, &topology).expect("tenants that can be");
     let owners = tenants.owners().to_vec();

@@ -267,11 +267,23 @@ pub struct Counters {
     /// Energy of all cores, J; `None` where nobody counts it.
     #[serde(default)]
     pub energy_j: Option<f64>,
+    /// Of a host with far memory; `None` where nobody looks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Box<MemoryCounters>>,
     /// Per guest.
     pub guests: Vec<GuestCounters>,
     /// What the emulated machine counted on cores under test; `None` on wall time, where nobody counts it.
     #[serde(default)]
     pub machine: Option<MachineCounters>,
+}
+
+/// What became of a host's near memory.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct MemoryCounters {
+    /// Bytes that moved between near and far.
+    pub moved_bytes: u64,
+    /// The share of near memory that nobody had, in the mean.
+    pub local_unused: f64,
 }
 
 /// What the emulated machine counted itself (`docs/host-pmu.md`), over several cores.

@@ -35,6 +35,12 @@ pub struct PolicyLine {
     /// Energy of all cores while under load, J.
     #[serde(default)]
     pub energy_j: Option<f64>,
+    /// The share of near memory that nobody had, in the mean under load, on hosts with far memory.
+    #[serde(default)]
+    pub local_unused: Option<f64>,
+    /// Memory that moved between near and far, MiB.
+    #[serde(default)]
+    pub moved_mib: Option<f64>,
     /// Correct answers, over the whole cell.
     pub ops_per_s: Option<f64>,
     /// Median latency over the whole cell, and not of its seconds; of loads of one step alone, as percentiles of several can't be merged.
@@ -105,6 +111,10 @@ figures! {
     be_core_seconds,
     /// Energy of all cores while under load, J.
     energy_j,
+    /// The share of near memory that nobody had.
+    local_unused,
+    /// Memory that moved between near and far, MiB.
+    moved_mib,
     /// Correct answers, over the whole cell.
     ops_per_s,
     /// Median latency over the whole cell.
@@ -132,6 +142,6 @@ mod tests {
             ..PolicyLine::default()
         });
         let line = Figures::over_rounds(&rounds).line("vspace-p");
-        insta::assert_snapshot!(serde_json::to_string(&line).unwrap(), @r#"{"policy":"vspace-p","max_rate_under_slo":null,"slo_met_share":null,"core_seconds":null,"p50_us":null,"p95_us":2.0,"p99_us":null,"ctx_switches_per_s":null,"migrations_per_s":null,"irqs_per_s":null,"kvm_exits_per_s":null,"be_core_seconds":null,"energy_j":null,"ops_per_s":null,"cell_p50_us":null,"cell_p95_us":null,"cell_p99_us":null,"irq_to_run_p99_us":null,"fairness_error_10s":null,"neighbour_throughput":null}"#);
+        insta::assert_snapshot!(serde_json::to_string(&line).unwrap(), @r#"{"policy":"vspace-p","max_rate_under_slo":null,"slo_met_share":null,"core_seconds":null,"p50_us":null,"p95_us":2.0,"p99_us":null,"ctx_switches_per_s":null,"migrations_per_s":null,"irqs_per_s":null,"kvm_exits_per_s":null,"be_core_seconds":null,"energy_j":null,"local_unused":null,"moved_mib":null,"ops_per_s":null,"cell_p50_us":null,"cell_p95_us":null,"cell_p99_us":null,"irq_to_run_p99_us":null,"fairness_error_10s":null,"neighbour_throughput":null}"#);
     }
 }

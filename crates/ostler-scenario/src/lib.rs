@@ -31,7 +31,7 @@ pub use host::{Caches, Cpus, Host, Node};
 pub use load::{Arrivals, Load, Step};
 pub use policy::{Expectation, Policy};
 pub use program::{
-    Barrier, Files, Forward, Heat, HeatPhase, Lock, Program, Serve, Time, Wait, Wakeups,
+    Barrier, Files, Forward, Heat, HeatPhase, Lock, MPKI, Program, Serve, Time, Wait, Wakeups,
 };
 pub use world::{Limits, World};
 

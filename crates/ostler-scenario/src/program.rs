@@ -140,9 +140,14 @@ pub enum Wakeups {
     Cgsched,
 }
 
+/// Misses of the last-level cache for each thousand instructions of a guest of which nothing is said.
+pub const MPKI: f64 = 1.0;
+
 /// How a guest uses its memory over the time of a cell.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub struct Heat {
+    /// Misses of the last-level cache for each thousand instructions.
+    pub mpki: f64,
     /// After so long it begins anew; the last phase stays where not given.
     pub repeat: Option<Nanos>,
     /// The first begins at zero.

@@ -465,8 +465,9 @@ fn heat() -> impl Strategy<Value = Heat> {
     (
         prop::collection::vec((sizes, 1..20_u64), 1..4),
         prop::option::of(1..20_u64),
+        0..100_u32,
     )
-        .prop_map(|(drawn, repeat)| {
+        .prop_map(|(drawn, repeat, tenths)| {
             let mut at = Nanos::ZERO;
             let phases: Vec<_> = drawn
                 .into_iter()
@@ -482,6 +483,7 @@ fn heat() -> impl Strategy<Value = Heat> {
                 })
                 .collect();
             Heat {
+                mpki: f64::from(tenths) / 10.0,
                 repeat: repeat.map(|seconds| at.saturating_add(Nanos::from_secs(seconds))),
                 phases,
             }
@@ -512,8 +514,12 @@ fn load() -> impl Strategy<Value = Load> {
 
 fn policy() -> impl Strategy<Value = Policy> {
     let policies = ["performance", "energy", "resource", "time-sharing"];
-    let steward =
-        (prop::sample::select(policies.to_vec()), prop::bool::ANY).prop_map(|(policy, boost)| {
+    let steward = (
+        prop::sample::select(policies.to_vec()),
+        prop::bool::ANY,
+        prop::bool::ANY,
+    )
+        .prop_map(|(policy, boost, tier)| {
             let table = |key: &str, value: &str| -> toml::Table {
                 [(key.to_owned(), toml::Value::String(value.to_owned()))]
                     .into_iter()
@@ -523,6 +529,10 @@ fn policy() -> impl Strategy<Value = Policy> {
             steward.insert("partition".to_owned(), table("policy", policy).into());
             if boost {
                 steward.insert("boost".to_owned(), table("mode", "io").into());
+            }
+            if tier {
+                let enabled = [("enabled".to_owned(), true.into())];
+                steward.insert("tier".to_owned(), toml::Table::from_iter(enabled).into());
             }
             steward
         });

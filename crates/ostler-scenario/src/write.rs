@@ -248,6 +248,7 @@ fn heat(heat: &Heat) -> RawHeat {
         cold: size(phase.cold_mib),
     });
     RawHeat {
+        mpki: Some(nowhere(heat.mpki)),
         repeat: heat.repeat.map(|repeat| nowhere(nanos(repeat))),
         phases: nowhere(phases.collect()),
     }

@@ -35,6 +35,8 @@ enum Does {
     Heat(u64, u64, u64),
     Order(u64, usize, usize, usize, u64),
     Pass(u64),
+    Hold(u64),
+    Shift(u64, usize, u64),
 }
 
 fn does() -> impl Strategy<Value = Does> {
@@ -47,6 +49,9 @@ fn does() -> impl Strategy<Value = Does> {
         (0..7_u64, 0..CLASSES, 0..3_usize, 0..3_usize, 0..2 * GIB)
             .prop_map(|(guest, class, from, to, bytes)| Does::Order(guest, class, from, to, bytes)),
         (0..3_000_u64).prop_map(Does::Pass),
+        (0..5 * GIB).prop_map(Does::Hold),
+        (0..7_u64, 0..3_usize, 0..4 * GIB)
+            .prop_map(|(guest, to, bytes)| Does::Shift(guest, to, bytes)),
     ]
 }
 
@@ -58,12 +63,13 @@ proptest! {
         let mut draw = Stream::new(1, "test", 0);
         let mut given: BTreeMap<GuestId, u64> = BTreeMap::new();
         let (mut ordered, mut time) = (0_u64, 0_u64);
+        let mut held = 0;
         for step in steps {
             match step {
                 Does::Give(guest, bytes, by) => {
                     let by = [Allocation::LocalFirst, Allocation::Split(0.6), Allocation::Unaware][usize::from(by)];
                     let sum: u64 = bytes.iter().sum();
-                    let free = 14 * GIB - given.values().sum::<u64>();
+                    let free = 14 * GIB - given.values().sum::<u64>() - held;
                     let had = memory.give(&id(guest), bytes, by, &mut draw);
                     prop_assert_eq!(had.is_ok(), sum <= free);
                     if had.is_ok() {
@@ -85,6 +91,21 @@ proptest! {
                     ordered += bytes;
                     memory.order([Move { guest: id(guest), class, from, to, bytes }]);
                 }
+                Does::Hold(bytes) => {
+                    held = bytes.min(14 * GIB - given.values().sum::<u64>());
+                    memory.hold(bytes);
+                }
+                Does::Shift(guest, to, bytes) => {
+                    // No more than is there and isn't on its way already.
+                    let from = 1 - to.min(1);
+                    let there = memory.guest(&id(guest)).map_or(0, |guest| guest.on(from));
+                    let before = memory.under_way();
+                    memory.shift(&id(guest), from, to, bytes);
+                    let more = memory.under_way() - before;
+                    prop_assert!(more <= bytes.min(there));
+                    prop_assert!(to < 2 || more == 0, "there is no such node");
+                    ordered += more;
+                }
                 Does::Pass(millis) => {
                     time += millis;
                     memory.pass(Nanos::from_millis(millis));
@@ -94,10 +115,12 @@ proptest! {
             for (guest, bytes) in &given {
                 prop_assert_eq!(memory.guest(guest).map(ostler_sim::memory::Guest::bytes), Some(*bytes));
             }
+            let free: u64 = (0..2).map(|node| memory.free(node)).sum();
+            prop_assert_eq!(free, 14 * GIB - given.values().sum::<u64>() - held);
             for (node, size) in [8 * GIB, 6 * GIB].into_iter().enumerate() {
                 let on: u64 = memory.guests().iter().map(|guest| guest.on(node)).sum();
-                prop_assert!(on <= size);
-                prop_assert_eq!(memory.free(node), size - on);
+                prop_assert!(on + memory.free(node) <= size);
+                prop_assert!(held > 0 || memory.free(node) == size - on);
                 prop_assert!((0.0..=0.95).contains(&memory.used(node)));
             }
             prop_assert_eq!(ordered, memory.moved + memory.dropped + memory.under_way());

@@ -94,6 +94,7 @@ fn spec(guests: Vec<GuestSpec>, loads: Vec<LoadSpec>, nic: NicSpec, seed: u64) -
         costs: Costs::default(),
         seed,
         first_thread: 0,
+        tiers: None,
     }
 }
 

@@ -144,6 +144,7 @@ impl Reading {
             energy_j: None,
             busy_core_seconds: self.busy_ticks.saturating_sub(earlier.busy_ticks) as f64 / USER_HZ,
             guests,
+            memory: None,
             machine: self
                 .machine
                 .as_ref()

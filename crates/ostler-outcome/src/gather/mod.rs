@@ -116,6 +116,8 @@ pub fn summaries(scenario: &Scenario, events: &[Stamped]) -> Vec<Summary> {
     let (machine, cells) = sort(events);
     (0u32..)
         .zip(&scenario.loads)
+        // One in the background has no cells of its own.
+        .filter(|(_, load)| !load.background)
         .filter_map(|(index, load)| {
             let guest = scenario.guests.iter().find(|g| g.name == load.guest)?;
             let cells: Vec<_> = cells.iter().filter(|c| c.cell.load == index).collect();
@@ -443,6 +445,7 @@ fn policy_line(
             .map(|c| count as f64 / c.seconds)
     };
     let guests = || counters.iter().flat_map(|c| &c.guests);
+    let memory = counters.and_then(|c| c.memory.as_ref());
     let best_effort = |name: &str| {
         scenario
             .guests
@@ -468,6 +471,8 @@ fn policy_line(
                 .sum()
         }),
         energy_j: counters.and_then(|c| c.energy_j),
+        local_unused: memory.map(|memory| memory.local_unused),
+        moved_mib: memory.map(|memory| memory.moved_bytes as f64 / f64::from(1 << 20)),
         ops_per_s: answers_per_s(seen),
         cell_p50_us: whole(seen).and_then(|f| f.p50_us),
         cell_p95_us: whole(seen).and_then(|f| f.p95_us),

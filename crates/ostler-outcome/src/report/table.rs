@@ -7,7 +7,10 @@ use ostler_report::table::{Better, Column, Row};
 
 use super::summary::RunSummary;
 
-const COLUMNS: [Column<Figures>; 12] = [
+/// How many columns, from the last, are shown only where somebody counts what is in them or in one after it.
+const COUNTED: usize = 3;
+
+const COLUMNS: [Column<Figures>; 14] = [
     Column {
         field: "max_rate_under_slo",
         head: "highest load within SLO, /s",
@@ -85,13 +88,26 @@ const COLUMNS: [Column<Figures>; 12] = [
         say: short,
         read: |f| f.be_core_seconds,
     },
-    // The last: where nobody counts energy, it isn't shown.
     Column {
         field: "energy_j",
         head: "energy, J",
         better: Better::Less,
         say: short,
         read: |f| f.energy_j,
+    },
+    Column {
+        field: "local_unused",
+        head: "near memory unused",
+        better: Better::Less,
+        say: percent,
+        read: |f| f.local_unused,
+    },
+    Column {
+        field: "moved_mib",
+        head: "memory moved, MiB",
+        better: Better::Less,
+        say: short,
+        read: |f| f.moved_mib,
     },
 ];
 
@@ -108,8 +124,11 @@ pub fn table(run: &RunSummary) -> Node {
             figures: &policy.figures,
         })
         .collect();
-    let counted = rows.iter().any(|row| row.figures.energy_j.is_some());
-    let columns = &COLUMNS[..COLUMNS.len() - usize::from(!counted)];
+    let counted =
+        |column: &&Column<Figures>| rows.iter().any(|row| (column.read)(row.figures).is_some());
+    let last = COLUMNS[COLUMNS.len() - COUNTED..].iter().rev();
+    let without = last.take_while(|column| !counted(column)).count();
+    let columns = &COLUMNS[..COLUMNS.len() - without];
     ostler_report::table::table("summary-table", columns, &rows, run.rounds)
 }
 

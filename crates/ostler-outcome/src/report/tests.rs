@@ -30,11 +30,11 @@ fn wild_spread() -> impl Strategy<Value = Option<Spread>> {
 }
 
 prop_compose! {
-    fn wild_figures()(s in prop::collection::vec(wild_spread(), 19)) -> Figures {
+    fn wild_figures()(s in prop::collection::vec(wild_spread(), 21)) -> Figures {
         Figures {
             max_rate_under_slo: s[0], slo_met_share: s[1], core_seconds: s[2], p50_us: s[3], p95_us: s[4], p99_us: s[5],
             ctx_switches_per_s: s[6], migrations_per_s: s[7], irqs_per_s: s[8], kvm_exits_per_s: s[9], be_core_seconds: s[10], ops_per_s: s[11], cell_p50_us: s[12], cell_p95_us: s[13], cell_p99_us: s[14], irq_to_run_p99_us: s[15],
-            fairness_error_10s: s[16], neighbour_throughput: s[17], energy_j: s[18],
+            fairness_error_10s: s[16], neighbour_throughput: s[17], energy_j: s[18], local_unused: s[19], moved_mib: s[20],
         }
     }
 }

@@ -6,13 +6,16 @@ use toml::Spanned;
 use super::raw::{RawFiles, RawForward, RawGuest, RawHeat, RawLock, RawPhase, RawScenario};
 use super::{Checker, ScenarioError};
 use crate::{
-    Barrier, Files, Forward, Guest, Heat, HeatPhase, Lock, Program, Serve, Wait, Wakeups, Workload,
+    Barrier, Files, Forward, Guest, Heat, HeatPhase, Lock, MPKI, Program, Serve, Wait, Wakeups,
+    Workload,
 };
 
 /// Threads of a program.
 const THREADS_MAX: u32 = 4096;
 /// Guests that a packet passes, one after the other.
 const CHAIN_MAX: usize = 8;
+/// Every other instruction of most programs accesses memory; with more misses than this, no cache would be worth having.
+const MPKI_MAX: f64 = 500.0;
 /// Phases of a guest's heat.
 const PHASES_MAX: usize = 10_000;
 
@@ -159,7 +162,22 @@ impl Checker<'_> {
             return Ok(None);
         };
         self.only_simulated(heat, "the heat of memory")?;
-        let RawHeat { repeat, phases } = heat.get_ref();
+        let RawHeat {
+            mpki,
+            repeat,
+            phases,
+        } = heat.get_ref();
+        let mpki = match mpki {
+            None => MPKI,
+            Some(own) if (0.0..=MPKI_MAX).contains(own.get_ref()) => *own.get_ref(),
+            Some(own) => {
+                return self.refuse(
+                    own,
+                    format!("mpki = {}", own.get_ref()),
+                    format!("write 0 to {MPKI_MAX} misses for each thousand instructions"),
+                );
+            }
+        };
         let number = phases.get_ref().len();
         if !(1..=PHASES_MAX).contains(&number) {
             return self.refuse(
@@ -224,6 +242,7 @@ impl Checker<'_> {
             None => None,
         };
         Ok(Some(Heat {
+            mpki,
             repeat,
             phases: taken,
         }))

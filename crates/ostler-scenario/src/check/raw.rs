@@ -182,6 +182,7 @@ pub(crate) struct RawLock {
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawHeat {
+    pub mpki: Option<Spanned<f64>>,
     pub repeat: Option<Spanned<String>>,
     pub phases: Spanned<Vec<RawPhase>>,
 }

@@ -120,6 +120,7 @@ fn spec(fleet: &Fleet, host: u32, vms: &[&VmDemand]) -> TenantsSpec {
         seed: seed_of(fleet, host),
         // The host's own threads come first.
         first_thread: scenario.host.cpus.count(),
+        tiers: None,
     };
     for (at, vm) in vms.iter().enumerate() {
         let users = vm.vm.category == Category::Interactive;

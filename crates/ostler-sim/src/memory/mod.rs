@@ -144,12 +144,15 @@ pub struct Memory {
     pub moved: u64,
     /// Bytes that were to move and couldn't: their guest had gone, or there was no room.
     pub dropped: u64,
+    /// By node, what somebody has that is no guest's: files.
+    held: Vec<u64>,
 }
 
 impl Memory {
     /// A host's, without guests; memory moves at so many bytes a second.
     pub fn new(nodes: Vec<Node>, rate: f64) -> Memory {
         Memory {
+            held: vec![0; nodes.len()],
             nodes,
             guests: Vec::new(),
             moves: std::collections::VecDeque::new(),
@@ -179,7 +182,25 @@ impl Memory {
     /// What nobody has of a node.
     pub fn free(&self, node: usize) -> u64 {
         let had: u64 = self.guests.iter().map(|guest| guest.on(node)).sum();
-        self.nodes[node].bytes - had
+        self.nodes[node].bytes - had - self.held[node]
+    }
+
+    /// Files have so much in all, or as much as there is room for: near while there is room.
+    pub fn hold(&mut self, bytes: u64) {
+        self.held.fill(0);
+        let mut left = bytes;
+        let mut free: Vec<u64> = (0..self.nodes.len()).map(|node| self.free(node)).collect();
+        while left > 0 && free.iter().any(|free| *free > 0) {
+            let node = self.nearest(&free, true);
+            let taken = left.min(std::mem::take(&mut free[node]));
+            self.held[node] += taken;
+            left -= taken;
+        }
+    }
+
+    /// What moves goes at so many bytes a second from now on.
+    pub fn set_rate(&mut self, rate: f64) {
+        self.rate = rate.max(0.0);
     }
 
     /// A guest comes, or is given more, of each class.
@@ -305,6 +326,40 @@ impl Memory {
         self.moves.extend(moves);
     }
 
+    /// So much of a guest's memory is to move: the coldest goes far, the hottest comes near, for that is the guest's own choice (thesis, section 5.4.3).
+    pub fn shift(&mut self, id: &GuestId, from: usize, to: usize, bytes: u64) {
+        let Some(guest) = self.guest(id).filter(|_| from.max(to) < self.nodes.len()) else {
+            return;
+        };
+        let mut left = bytes;
+        let mut moves = Vec::with_capacity(CLASSES);
+        for nth in 0..CLASSES {
+            let class = if self.nodes[to].local {
+                nth
+            } else {
+                CLASSES - 1 - nth
+            };
+            // What is to move already isn't there to move again.
+            let same = self
+                .moves
+                .iter()
+                .filter(|order| (order.from, order.class) == (from, class) && order.guest == *id);
+            let moving: u64 = same.map(|order| order.bytes).sum();
+            let bytes = guest.part(from, class).saturating_sub(moving).min(left);
+            left -= bytes;
+            if bytes > 0 {
+                moves.push(Move {
+                    guest: id.clone(),
+                    class,
+                    from,
+                    to,
+                    bytes,
+                });
+            }
+        }
+        self.order(moves);
+    }
+
     /// What is yet to move, bytes.
     pub fn under_way(&self) -> u64 {
         self.moves.iter().map(|order| order.bytes).sum()
@@ -326,6 +381,7 @@ impl Memory {
                 continue;
             };
             let had: u64 = self.guests.iter().map(|guest| guest.on(order.to)).sum();
+            let had = had + self.held[order.to];
             let Some(part) = self.guests[at].parts.get_mut(order.from) else {
                 self.dropped += order.bytes;
                 self.moves.pop_front();

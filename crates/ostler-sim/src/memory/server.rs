@@ -18,7 +18,7 @@ use ostler_policy::tier::class::{Thresholds, Use, Watch};
 use ostler_policy::tier::moves::{self, Guests, Host, Mover, Settings};
 use ostler_policy::tier::proportion::{Claim, Files, Order, Targets};
 
-use super::{Allocation, CLASSES, Memory, Move, Node};
+use super::{Allocation, Memory, Move, Node};
 use crate::random::Stream;
 use crate::trace::generate::{self, Trace};
 use crate::trace::{Category, Reading, STEP, Vm};
@@ -425,7 +425,7 @@ impl<'a> World<'a> {
             .plan(&host, &guests, moves::Files::default(), &by);
         for piece in std::mem::take(&mut self.mover.pieces) {
             let id = self.tenants[piece.guest].id.clone();
-            self.order(&id, piece.from, piece.to, piece.bytes);
+            self.memory.shift(&id, piece.from, piece.to, piece.bytes);
         }
     }
 
@@ -447,7 +447,7 @@ impl<'a> World<'a> {
         if let Some(tier) = decision.plan.tier.as_ref().filter(|tier| tier.since == now) {
             for moves in &tier.moves {
                 let [from, to] = [moves.from, moves.to].map(|node| node.0 as usize);
-                self.order(&moves.guest, from, to, moves.bytes.0);
+                self.memory.shift(&moves.guest, from, to, moves.bytes.0);
             }
         }
         self.state = decision.state;
@@ -488,36 +488,6 @@ impl<'a> World<'a> {
             memory: memory.collect(),
             ..Snapshot::default()
         }
-    }
-
-    /// So much of a VM's memory moves: the coldest goes far, the hottest comes near.
-    fn order(&mut self, id: &GuestId, from: usize, to: usize, bytes: u64) {
-        let Some(guest) = self.memory.guest(id) else {
-            return;
-        };
-        let mut left = bytes;
-        let mut moves = Vec::with_capacity(CLASSES);
-        for nth in 0..CLASSES {
-            let class = if to == NEAR { nth } else { CLASSES - 1 - nth };
-            // What is to move already isn't there to move again.
-            let same =
-                self.memory.moves.iter().filter(|order| {
-                    (order.from, order.class) == (from, class) && order.guest == *id
-                });
-            let moving: u64 = same.map(|order| order.bytes).sum();
-            let bytes = guest.part(from, class).saturating_sub(moving).min(left);
-            left -= bytes;
-            if bytes > 0 {
-                moves.push(Move {
-                    guest: id.clone(),
-                    class,
-                    from,
-                    to,
-                    bytes,
-                });
-            }
-        }
-        self.memory.order(moves);
     }
 }
 

@@ -149,12 +149,17 @@ impl<'a, W: Housed> Played<'a, W> {
         let places = intent
             .as_ref()
             .is_some_and(|intent| intent.placement.is_some());
+        let mover = intent.as_ref().and_then(|intent| intent.tier.as_ref());
+        let mover = mover.map(|tier| tier.bytes_per_s);
         world.act(|_, scene| {
             let tenants = scene.work.tenants_mut();
             tenants.keep(record, &of.clients);
             tenants.set_nic_queues(pnic_queues);
             if places {
                 tenants.count_flows();
+            }
+            if let Some(rate) = mover {
+                tenants.set_mover(rate);
             }
             tenants.begin(scene.out);
             for guest in &resting {

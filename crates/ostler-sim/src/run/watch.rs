@@ -1,11 +1,11 @@
 //! What is counted and sampled in a cell: by looking at the host from outside, as the lab's sampler does.
 
 use ostler_model::{GuestId, Nanos};
-use ostler_outcome::events::{BoostPeriod, Counters, GuestCounters, GuestSample};
+use ostler_outcome::events::{BoostPeriod, Counters, GuestCounters, GuestSample, MemoryCounters};
 
 use crate::host::View;
 use crate::steward::StewardGuest;
-use crate::tenants::Tenants;
+use crate::tenants::{MemoryTold, Tenants};
 
 /// What a guest has had and done until a moment.
 #[derive(Clone, Copy, Debug, Default)]
@@ -87,6 +87,7 @@ pub(super) struct Reading {
     exits: u64,
     busy: u64,
     energy_pj: u128,
+    memory: Option<MemoryTold>,
     guests: Vec<(Had, u64, u64)>,
 }
 
@@ -102,6 +103,7 @@ impl Reading {
             exits: exits.map(|vcpu| vcpu.exit_count).sum(),
             busy: cores.iter().map(|cpu| view.core_time(cpu).busy()).sum(),
             energy_pj: view.energy_pj(),
+            memory: tenants.memory_told(),
             guests: guests
                 .iter()
                 .map(|guest| {
@@ -123,8 +125,16 @@ impl Reading {
         counts: impl Fn(u32) -> bool,
     ) -> Counters {
         let of = guests.iter().zip(self.guests.iter().zip(&before.guests));
+        let seconds = self.at.saturating_sub(before.at).as_secs_f64();
+        let memory = self.memory.zip(before.memory);
         Counters {
-            seconds: self.at.saturating_sub(before.at).as_secs_f64(),
+            seconds,
+            memory: memory.map(|(now, then)| {
+                Box::new(MemoryCounters {
+                    moved_bytes: now.moved - then.moved,
+                    local_unused: (now.unused_s - then.unused_s) / seconds,
+                })
+            }),
             context_switches: self.switches - before.switches,
             device_irqs: self.interrupts - before.interrupts,
             kvm_exits: Some(self.exits - before.exits),

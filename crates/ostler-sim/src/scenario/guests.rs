@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use ostler_model::{Bytes, CpuSet, GuestId, Nanos, NodeId};
-use ostler_scenario::{self as scenario, Guest, Load, Scenario, Wait, Wakeups, Workload};
+use ostler_scenario::{self as scenario, Guest, Load, MPKI, Scenario, Wait, Wakeups, Workload};
 
 use crate::guest::spec::{self, GuestSpec, Placement, Program, Time};
 use crate::load::{Arrivals, LoadSpec, PACKETS, PACKETS_NGINX, ROUTE_MAX, Step};
 use crate::net::nic::NicSpec;
 use crate::path::Costs;
 use crate::random::nanos;
-use crate::tenants::TenantsSpec;
+use crate::tenants::{HeatPhase, MemoryUse, TenantsSpec, TiersSpec};
 
 /// Which load a cell is about, and when that begins.
 #[derive(Clone, Copy, Debug)]
@@ -107,9 +107,52 @@ pub fn tenants(scenario: &Scenario, cell: CellLoad) -> TenantsOf {
             costs,
             seed: cell.seed,
             first_thread: 0,
+            tiers: tiers(scenario, cell.start),
         },
         guests: all().map(|(at, _)| at).collect(),
         clients,
+    }
+}
+
+/// What guests do to their memory, on a host of which some is far.
+fn tiers(scenario: &Scenario, start: Nanos) -> Option<TiersSpec> {
+    let mut nodes = super::nodes(&scenario.host);
+    if nodes.iter().all(|node| node.local) {
+        return None;
+    }
+    // Guests float over all cores: to them near nodes are one.
+    let near = nodes.iter().filter(|node| node.local);
+    let near = near
+        .map(|node| node.latency_ns)
+        .fold(f64::INFINITY, f64::min);
+    for node in nodes.iter_mut().filter(|node| node.local) {
+        node.latency_ns = near;
+    }
+    let uses = scenario.guests.iter().flat_map(|guest| {
+        let own = memory_use(guest, scenario.host.instruction_ns);
+        std::iter::repeat_n(own, guest.names().count())
+    });
+    Some(TiersSpec {
+        nodes,
+        guests: uses.collect(),
+        start,
+    })
+}
+
+fn memory_use(guest: &Guest, instruction_ns: f64) -> MemoryUse {
+    let mpki = guest.heat.as_ref().map_or(MPKI, |heat| heat.mpki);
+    let phases = guest.heat.iter().flat_map(|heat| &heat.phases);
+    MemoryUse {
+        bytes: guest.memory_mib << 20,
+        misses_per_s: mpki / 1e3 * 1e9 / instruction_ns,
+        phases: phases
+            .map(|phase| HeatPhase {
+                at: phase.at,
+                hot: phase.hot_mib << 20,
+                warm: phase.warm_mib << 20,
+            })
+            .collect(),
+        repeat: guest.heat.as_ref().and_then(|heat| heat.repeat),
     }
 }
 

@@ -89,9 +89,10 @@ pub fn left_out(scenario: &Scenario) -> Vec<String> {
         .filter(|guest| guest.heat.is_some())
         .map(|guest| guest.name.as_str())
         .collect();
-    if !hot.is_empty() {
+    let near = nodes(&scenario.host).iter().all(|node| node.local);
+    if near && !hot.is_empty() {
         said.push(format!(
-            "how guests use their memory (`heat`) slows nobody down beside cores and queues yet, and is left out: {}",
+            "how guests use their memory (`heat`) makes no difference on a host without a far node, and is left out: {}",
             hot.join(", ")
         ));
     }

@@ -14,6 +14,7 @@
 //! | `tasks` | the steps of tasks' programs |
 //! | `ways` | messages from stage to stage |
 //! | `steer` | what can be asked of them, what they tell, what goes wrong |
+//! | `tiers` | where guests' memory lies, on a host with a far node |
 //! | `steered` | all of that as a steward has it |
 
 #![expect(
@@ -29,6 +30,7 @@ mod steered;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod tiers;
 mod vcpu;
 mod ways;
 
@@ -36,6 +38,7 @@ use ostler_model::{CpuId, CpuSet, Nanos, Topology};
 
 pub use steer::{Agent, Faults};
 pub use steered::{Housed, NIC};
+pub use tiers::{MemoryTold, MemoryUse, Phase as HeatPhase, TiersSpec};
 
 use crate::guest::cache::FileCache;
 use crate::guest::place::Placing;
@@ -85,6 +88,9 @@ pub enum TenantsError {
         /// Its queue pairs.
         queues: u32,
     },
+    /// Guests have more memory than the host.
+    #[error(transparent)]
+    Memory(#[from] crate::memory::NoRoom),
     /// A load for nobody, or for too many, or for a guest that isn't there or that doesn't answer.
     #[error(
         "load {load} goes by guests {route:?}; name 1 to {ROUTE_MAX} that there are and that answer requests"
@@ -114,6 +120,8 @@ pub struct TenantsSpec {
     pub seed: u64,
     /// The number of the first thread; the others follow.
     pub first_thread: u32,
+    /// Memory, where some of it is far; elsewhere it makes no difference where a guest's lies.
+    pub tiers: Option<TiersSpec>,
 }
 
 /// Everything that runs on a host.
@@ -142,6 +150,7 @@ pub struct Tenants {
     told_of: Vec<(u64, Nanos)>,
     flows: steered::Flows,
     sockets: sockets::Sockets,
+    tiers: Option<tiers::Tiers>,
     /// How crowded each node's memory is, in parts of [`FULL_SPEED`].
     pressure: Vec<u32>,
 }
@@ -155,6 +164,7 @@ const MODERATION: u64 = 2 << 56;
 const DISK: u64 = 3 << 56;
 const HARD: u64 = 4 << 56;
 const SOFT: u64 = 5 << 56;
+const MEMORY: u64 = 6 << 56;
 const KIND: u64 = 0xff << 56;
 
 impl Tenants {
@@ -176,11 +186,16 @@ impl Tenants {
             told_of: vec![(0, Nanos::ZERO); spec.guests.len()],
             flows: steered::Flows::default(),
             sockets: sockets::Sockets::default(),
+            tiers: None,
             pressure: Vec::new(),
             ground,
         };
         for (number, guest) in (0..).zip(spec.guests) {
             tenants.add(number, guest, spec.seed)?;
+        }
+        if let Some(tiers) = spec.tiers {
+            tenants.tiers = Some(tiers::Tiers::new(tiers, &tenants.guests, spec.seed)?);
+            tenants.hold_files();
         }
         let mut flow = 0;
         for (number, load) in spec.loads.into_iter().enumerate() {
@@ -310,6 +325,22 @@ impl Tenants {
         for client in 0..self.clients.len() {
             self.next_arrival(client, out);
         }
+        if self.tiers.is_some() {
+            out.alarm(tiers::PASS, MEMORY);
+        }
+    }
+
+    /// Memory is looked at anew. Who has a core is asked before and after, for what it has done and how fast it goes on.
+    fn memory_passes(&mut self, now: Nanos, out: &mut Effects) {
+        let Some(tiers) = &mut self.tiers else {
+            return;
+        };
+        tiers.pass(&self.guests, now);
+        let vcpus = self.guests.iter().flat_map(|guest| &guest.vcpus);
+        for vcpu in vcpus.filter(|vcpu| vcpu.on.is_some()) {
+            out.notify(vcpu.thread);
+        }
+        out.alarm(now.saturating_add(tiers::PASS), MEMORY);
     }
 
     fn next_arrival(&mut self, client: usize, out: &mut Effects) {
@@ -413,12 +444,16 @@ impl Work for Tenants {
         match token & KIND {
             CLIENT => self.arrive(number as usize, now, out),
             MODERATION => self.alarmed(number as u32, now, out),
+            MEMORY => self.memory_passes(now, out),
             DISK => self.block_came((number >> 24) as u32, (number & 0xff_ffff) as u32, now, out),
             _ => {}
         }
     }
 
-    fn slowdown(&self, _thread: ThreadId, _cpu: CpuId) -> u32 {
-        FULL_SPEED
+    fn slowdown(&self, thread: ThreadId, _cpu: CpuId) -> u32 {
+        match (&self.tiers, self.owner(thread)) {
+            (Some(tiers), Some(Owner::Vcpu { guest, .. })) => tiers.slow(guest),
+            _ => FULL_SPEED,
+        }
     }
 }

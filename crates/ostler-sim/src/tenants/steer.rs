@@ -172,6 +172,29 @@ impl Tenants {
                 running.cache.resize(memory);
             }
         }
+        self.hold_files();
+    }
+
+    /// What files in memory may take is nobody else's.
+    pub(super) fn hold_files(&mut self) {
+        let guests = 0..self.guests.len() as u32;
+        let files = guests.filter_map(|g| self.files(g));
+        let bytes = files.map(|files| files.capacity.0).sum();
+        if let Some(tiers) = &mut self.tiers {
+            tiers.hold(bytes);
+        }
+    }
+
+    /// Memory that is to move moves at so many bytes a second.
+    pub fn set_mover(&mut self, rate: Bytes) {
+        if let Some(tiers) = &mut self.tiers {
+            tiers.set_rate(rate);
+        }
+    }
+
+    /// What has come of memory so far; `None` where all of it is near.
+    pub fn memory_told(&self) -> Option<super::MemoryTold> {
+        self.tiers.as_ref().map(super::tiers::Tiers::told)
     }
 
     /// What a guest's files in memory do; `None` for guests without.
@@ -251,6 +274,9 @@ impl Tenants {
             all.extend(worker.tx.drain(..).chain(worker.batch.drain(..)));
             worker.doing = crate::net::vhost::Doing::Nothing;
             out.0.push(Effect::Exit(worker.thread));
+        }
+        if let Some(tiers) = &mut self.tiers {
+            tiers.take_away(&self.guests[g as usize].id);
         }
         for message in all {
             self.lose(message, Loss::Dead, now);

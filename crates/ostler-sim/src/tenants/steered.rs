@@ -170,6 +170,9 @@ impl Steered for Tenants {
             return;
         }
         snapshot.files = self.files_since(seconds);
+        if let Some(tiers) = &mut self.tiers {
+            tiers.fill(&self.guests, snapshot);
+        }
         if self.flows.on {
             snapshot.flows = self.flows_since(seconds);
             snapshot.sockets = self.sockets.tell(&self.ground, snapshot);
@@ -181,6 +184,12 @@ impl Steered for Tenants {
             for guest in &hints.guests {
                 self.tell(guest, now, out);
             }
+        }
+        // A plan that stands moves nothing anew.
+        if let Some(tiers) = &mut self.tiers
+            && let Some(moves) = plan.tier.as_ref().filter(|tier| tier.since == now)
+        {
+            tiers.carry(moves);
         }
         if let Some(files) = &plan.files {
             for wanted in &files.guests {

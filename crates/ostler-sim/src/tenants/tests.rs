@@ -73,6 +73,7 @@ fn world(guests: Vec<GuestSpec>, loads: Vec<LoadSpec>, costs: Costs, seed: u64) 
         costs,
         seed,
         first_thread: 0,
+        tiers: None,
     })
 }
 

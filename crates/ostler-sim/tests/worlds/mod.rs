@@ -117,6 +117,7 @@ pub fn crowded(seed: u64, class: Class) -> (World<Tenants>, Guests) {
         costs: Costs::default(),
         seed,
         first_thread: CORES,
+        tiers: None,
     };
     let mut tenants = Tenants::new(spec, &topology).expect("tenants that can be");
     tenants.set_rps(1, [CpuId(5), CpuId(12)]);

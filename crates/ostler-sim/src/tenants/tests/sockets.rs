@@ -18,6 +18,7 @@ fn seen(nic: u32) -> (f64, f64, f64) {
         costs,
         seed: 1,
         first_thread: 0,
+        tiers: None,
     });
     world.work.inner.count_flows();
     world.run(secs(2));

@@ -19,7 +19,7 @@ use crate::output::{self, Paint, Table};
 const SAME: f64 = 0.05;
 
 /// The figures that are compared, where both runs have them.
-const FIGURES: [&str; 14] = [
+const FIGURES: [&str; 16] = [
     "max_rate_under_slo",
     "slo_met_share",
     "core_seconds",
@@ -34,6 +34,8 @@ const FIGURES: [&str; 14] = [
     "irq_to_run_p99_us",
     "neighbour_throughput",
     "energy_j",
+    "local_unused",
+    "moved_mib",
 ];
 
 /// Show two runs of a scenario side by side: the lab's and the simulator's, say

@@ -306,7 +306,7 @@ fn show(run: &Run, summaries: &[Summary], args: &Args) -> anyhow::Result<()> {
 }
 
 fn table(run: &Run, summary: &Summary, paint: Paint) -> String {
-    let mut table = Table::new(&[
+    let mut head = vec![
         "POLICY",
         "WITHIN SLO",
         "P50",
@@ -317,18 +317,26 @@ fn table(run: &Run, summary: &Summary, paint: Paint) -> String {
         "BE CORE-S",
         "ENERGY J",
         "SWITCHES/S",
-    ]);
+    ];
+    let policies = &summary.run.policies;
+    let far = policies
+        .iter()
+        .any(|policy| policy.figures.local_unused.is_some());
+    if far {
+        head.extend(["NEAR UNUSED", "MOVED MIB"]);
+    }
+    let mut table = Table::new(&head);
     let said = |spread: Option<Spread>, say: fn(f64) -> String| {
         let spread = spread.and_then(Spread::finite);
         spread.map_or_else(|| "-".to_owned(), |spread| say(spread.median))
     };
-    for policy in &summary.run.policies {
+    for policy in policies {
         let f = &policy.figures;
         let ours = run.scenario().policies.iter();
         let ours = ours
             .filter(|known| known.name == policy.policy)
             .any(ostler_scenario::Policy::is_ours);
-        table.row(vec![
+        let mut row = vec![
             if ours {
                 paint.bold(&policy.policy)
             } else {
@@ -343,7 +351,11 @@ fn table(run: &Run, summary: &Summary, paint: Paint) -> String {
             said(f.be_core_seconds, short),
             said(f.energy_j, short),
             said(f.ctx_switches_per_s, short),
-        ]);
+        ];
+        if far {
+            row.extend([said(f.local_unused, percent), said(f.moved_mib, short)]);
+        }
+        table.row(row);
     }
     table.render(paint)
 }
