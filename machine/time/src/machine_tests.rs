@@ -238,11 +238,14 @@ impl Machine<Fake> {
             .bed
             .wait_while(HUNG, || fake.pending.load(Ordering::SeqCst) == 0);
         assert!(!hung, "core {core} was never woken; {}", self.told());
-        fake.halted.store(false, Ordering::SeqCst);
-        fake.pending.store(0, Ordering::SeqCst);
-        fake.leave.store(false, Ordering::SeqCst);
-        fake.called.store(false, Ordering::SeqCst);
-        self.resume(core);
+        // Under the lock, which QEMU's threads sleep by: whoever brought the work has also said so.
+        self.emulator.locked(&mut || {
+            fake.halted.store(false, Ordering::SeqCst);
+            fake.pending.store(0, Ordering::SeqCst);
+            fake.leave.store(false, Ordering::SeqCst);
+            fake.called.store(false, Ordering::SeqCst);
+            self.resume(core);
+        });
     }
 
     fn told(&self) -> String {
