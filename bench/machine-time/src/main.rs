@@ -10,7 +10,7 @@ use bench_host::{HostArgs, Parts, Printed, figures};
 use clap::Parser;
 use ostler_lab::hogs::Hogs;
 use ostler_lab::image::LAB_FOLDER;
-use ostler_lab::machine::Time;
+use ostler_lab::machine::{Time, guest_kernel};
 use ostler_lab::scenario;
 
 /// This folder's name.
@@ -139,7 +139,8 @@ fn sessions(parts: &Parts, time: &Time) -> Result<Sessions> {
         .replace("ROUNDS", &ROUNDS.to_string())
         .replace("RUNS", &RUNS.to_string())
         .replace("BYTES", &BYTES.to_string())
-        .replace("KERNEL", &format!("/{LAB_FOLDER}/vmlinuz"));
+        .replace("KERNEL", &format!("/{LAB_FOLDER}/vmlinuz"))
+        .replace("COMMAND_LINE", &guest_kernel());
     let session = || host.run(&script, "L2END");
     let quiet = session().context("the quiet session")?;
     let _hogs = Hogs::start();

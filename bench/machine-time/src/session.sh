@@ -32,5 +32,5 @@ chmod 755 $folder/root/init
 cat /run/ostler-lab/guest.cpio $folder/extra.cpio > $folder/initrd
 timeout 300 taskset -c 1,2 qemu-system-x86_64 -M microvm,rtc=on -accel kvm -cpu host -smp 2 -m 256M -nodefaults -display none -no-reboot \
 	-kernel KERNEL -initrd $folder/initrd -serial file:$folder/serial.log \
-	-append "console=ttyS0 quiet panic=-1 reboot=t mitigations=off tsc=reliable nowatchdog" < /dev/null
+	-append "COMMAND_LINE" < /dev/null
 tr -d '\r' < $folder/serial.log

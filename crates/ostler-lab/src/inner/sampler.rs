@@ -1,6 +1,7 @@
 //! Once a second, the host as seen from outside the steward. It is also the sign of life that the lab listens for.
 
 use std::collections::BTreeMap;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,8 +24,16 @@ pub struct Scene {
     pub meter: IrqMeter,
 }
 
-/// Starts the sampler; it ends with the process.
-pub fn start(say: Say, under_test: CpuSet, scene: Arc<Mutex<Scene>>) {
+/// A sampler that samples until it is dropped.
+#[derive(Debug)]
+pub struct Sampler {
+    _until_dropped: Sender<()>,
+}
+
+/// Starts the sampler.
+#[must_use]
+pub fn start(say: Say, under_test: CpuSet, scene: Arc<Mutex<Scene>>) -> Sampler {
+    let (until_dropped, dropped) = channel();
     std::thread::spawn(move || {
         let mut ticks = BTreeMap::new();
         let mut usage = BTreeMap::new();
@@ -42,9 +51,15 @@ pub fn start(say: Say, under_test: CpuSet, scene: Arc<Mutex<Scene>>) {
                 .map(|guest| sample(guest, &mut usage))
                 .collect();
             say.say(Event::Sample { cell, busy, guests });
-            std::thread::sleep(Duration::from_secs(1));
+            let ended = dropped.recv_timeout(Duration::from_secs(1));
+            if ended != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
         }
     });
+    Sampler {
+        _until_dropped: until_dropped,
+    }
 }
 
 /// Busy share of each CPU since the call before.
