@@ -88,6 +88,7 @@ fn see_host(snapshot: &mut Snapshot) {
                     guest: snapshot.guests[guest].id.clone(),
                     queue: Some(0),
                     vcpu: Some(0),
+                    packets_per_s: None,
                 }],
                 packets_per_s: 20_000.0,
                 age,

@@ -26,6 +26,8 @@ mod hylics_table3;
 mod libra_5_6;
 #[path = "../libra-5.7/figure.rs"]
 mod libra_5_7;
+#[path = "../vflowcomb-13/figure.rs"]
+mod vflowcomb_13;
 #[path = "../vflowcomb-16/figure.rs"]
 mod vflowcomb_16;
 #[path = "../vspace-12/figure.rs"]
@@ -61,6 +63,7 @@ pub fn all() -> Result<Vec<Figure>> {
         figure!("hylics-table3", hylics_table3),
         figure!("libra-5.6", libra_5_6),
         figure!("libra-5.7", libra_5_7),
+        figure!("vflowcomb-13", vflowcomb_13),
         figure!("vflowcomb-16", vflowcomb_16),
         figure!("vspace-8", vspace_8),
         figure!("vspace-12", vspace_12),

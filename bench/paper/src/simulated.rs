@@ -1,5 +1,6 @@
 //! Figures that are drawn from a scenario of the simulator: all its cells, from several seeds, on all cores.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::thread::available_parallelism;
@@ -18,6 +19,8 @@ use crate::figure::Run;
 pub struct Simulated {
     /// By seed, and there by load.
     seeds: Vec<Vec<Summary>>,
+    /// By seed: cores that were busy in the mean, by load and policy.
+    busy: Vec<BTreeMap<(u32, String), f64>>,
 }
 
 /// A quick run's steps are so much shorter.
@@ -37,8 +40,17 @@ impl Simulated {
                 .for_each(|step| step.seconds *= QUICK);
         }
         let of = |seed| summaries(&scenario, seed).with_context(|| format!("seed {seed}"));
-        let seeds = (1..=seeds).map(of).collect::<Result<_>>()?;
-        Ok(Simulated { seeds })
+        let all: Vec<_> = (1..=seeds).map(of).collect::<Result<_>>()?;
+        let (seeds, busy) = all.into_iter().unzip();
+        Ok(Simulated { seeds, busy })
+    }
+
+    /// Cores that were busy in the mean under a load, from each seed.
+    pub fn busy_cores(&self, load: usize, policy: &str) -> Result<Vec<f64>> {
+        let key = (u32::try_from(load)?, policy.to_owned());
+        let all = self.busy.iter().map(|busy| busy.get(&key).copied());
+        all.collect::<Option<_>>()
+            .with_context(|| format!("the scenario has no `{policy}` under a load {load}"))
     }
 
     /// A policy's figure under the load of this number, from each seed.
@@ -125,20 +137,34 @@ pub fn mean(samples: &[Sample], of: impl Fn(&Sample) -> Option<f64>) -> Option<f
     (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
 }
 
-fn summaries(scenario: &Scenario, seed: u64) -> Result<Vec<Summary>> {
+type Came = (Vec<Summary>, BTreeMap<(u32, String), f64>);
+
+fn summaries(scenario: &Scenario, seed: u64) -> Result<Came> {
     let run = SimRun::new(scenario.clone(), seed, Watch::default())?;
     let threads = available_parallelism().map_or(1, usize::from);
     let mut events = run.begins("", "").to_vec();
-    run::all(&run, &run.cells(), threads, &|_, _| {}, &mut |_, came| {
+    let cells = run.cells();
+    run::all(&run, &cells, threads, &|_, _| {}, &mut |_, came| {
         events.extend(came.told);
         ControlFlow::Continue(())
     })?;
+    let mut busy = BTreeMap::new();
     for told in &events {
-        if let Event::CellEnd { cell, problems, .. } = &told.event
-            && let Some(problem) = problems.first()
-        {
+        let Event::CellEnd {
+            cell,
+            problems,
+            counters,
+        } = &told.event
+        else {
+            continue;
+        };
+        if let Some(problem) = problems.first() {
             bail!("cell {cell}: {problem}");
         }
+        if let Some(of) = cells.iter().find(|of| of.index == *cell) {
+            let cores = counters.busy_core_seconds / counters.seconds;
+            busy.insert((of.load, of.policy.clone()), cores);
+        }
     }
-    Ok(gather::summaries(run.scenario(), &events))
+    Ok((gather::summaries(run.scenario(), &events), busy))
 }

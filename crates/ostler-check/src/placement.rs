@@ -14,15 +14,20 @@ pub(crate) fn check(scene: &Scene<'_>, plan: &Plan, found: &mut Vec<Violation>) 
     let layer = Layer::Placement;
     let compared = matches!(
         scene.intent.partition.policy,
-        PartitionPolicy::CoreNap
-            | PartitionPolicy::TimeSharing { .. }
-            | PartitionPolicy::Demeter { .. }
+        PartitionPolicy::CoreNap | PartitionPolicy::Demeter { .. }
+    );
+    let shares = matches!(
+        scene.intent.partition.policy,
+        PartitionPolicy::TimeSharing { .. }
     );
     let Some(settings) = &scene.intent.placement else {
         found.push(Violation::Unasked { layer });
         return;
     };
-    if compared || plan.groups.shared || (!settings.vcpus && !placement.vcpus.is_empty()) {
+    if compared
+        || (plan.groups.shared && !shares)
+        || (!settings.vcpus && !placement.vcpus.is_empty())
+    {
         found.push(Violation::Unasked { layer });
     }
     if placement.since > plan.at {

@@ -172,6 +172,9 @@ pub struct GuestTerms {
     /// Each of them may know of its host what hints tell.
     #[serde(default)]
     pub hints: bool,
+    /// Their vCPUs run on these of the cores for vCPUs, one each where there are as many; `None`: on all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<CpuSet>,
     /// The host has in-memory files for each of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<FilesWish>,

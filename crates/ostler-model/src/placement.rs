@@ -38,7 +38,7 @@ pub struct FlowView {
 }
 
 /// A guest on a packet's way.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hop {
     /// Which guest.
     pub guest: GuestId,
@@ -46,6 +46,9 @@ pub struct Hop {
     pub queue: Option<u32>,
     /// The vCPU that has them, by index; `None` where nobody knows.
     pub vcpu: Option<u32>,
+    /// Packets a second that came as far as this; `None` where nobody counts, and then as many as came by the queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets_per_s: Option<f64>,
 }
 
 /// How cores are chosen.

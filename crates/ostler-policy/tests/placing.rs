@@ -48,6 +48,7 @@ fn flow(queue: u32, guest: &str, packets_per_s: f64) -> FlowView {
             guest: guest.into(),
             queue: Some(queue),
             vcpu: None,
+            packets_per_s: None,
         }],
         packets_per_s,
         age: Nanos::ZERO,
@@ -140,6 +141,20 @@ fn what_a_packet_takes_is_measured() {
     };
     let (first, second) = (slowdown(&first).unwrap(), slowdown(&second).unwrap());
     assert!(second + 0.5 < first, "{second} after {first}");
+    // Of a packet that a worker had, a tenth came as far: it takes ten times as much, a whole core of what the queue brings.
+    let mut lossy = light;
+    for flow in &mut lossy.flows {
+        flow.packets_per_s *= 10.0;
+        flow.hops[0].packets_per_s = Some(flow.packets_per_s / 100.0);
+    }
+    let all = decided(&facts, &lossy, &intent, &State::default());
+    lossy
+        .flows
+        .iter_mut()
+        .for_each(|flow| flow.hops[0].packets_per_s = None);
+    let none = decided(&facts, &lossy, &intent, &State::default());
+    let (all, none) = (slowdown(&all).unwrap(), slowdown(&none).unwrap());
+    assert!(all > none + 0.5, "{all} for {none}");
 }
 
 #[test]
@@ -260,6 +275,25 @@ fn nothing_is_placed_without_counters_or_packets_and_that_is_told() {
     quiet.at = Nanos::from_secs(60);
     let kept = decided(&facts, &quiet, &intent, &first.state);
     assert!(Arc::ptr_eq(placement(&first), placement(&kept)));
+}
+
+#[test]
+fn cores_that_are_shared_by_time_are_one_pool() {
+    let facts = host();
+    let queues = ostler_model::QueueCount::Max;
+    let mut intent = placing(PartitionPolicy::TimeSharing { queues });
+    intent.guests[0].terms.cpus = Some(set("0-1"));
+    let mut crowded = seen(&facts);
+    crowded.sockets[1] = socket(1, 0.01);
+    let decision = decided(&facts, &crowded, &intent, &State::default());
+    assert!(decision.plan.groups.shared);
+    let distinct: CpuSet = cores(placement(&decision)).into_iter().map(CpuId).collect();
+    assert!(distinct.is_subset(&set("0-3")), "{distinct}");
+    let guest = &decision.plan.guests[0];
+    assert_eq!(guest.vhost_pins.len(), 4, "all or none");
+    // The guest's vCPUs are where its rule has them, one each.
+    assert_eq!(guest.vcpu_cpus, set("0-1"));
+    assert_eq!(guest.vcpu_pins, [CpuId(0), CpuId(1)]);
 }
 
 #[test]

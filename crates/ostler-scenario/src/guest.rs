@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ostler_model::{Class, Nanos};
+use ostler_model::{Class, CpuSet, Nanos};
 use serde::{Deserialize, Serialize};
 
 use crate::program::{Heat, Program, Wakeups};
@@ -164,6 +164,12 @@ pub struct Guest {
     /// How much of its memory is used, and how much; `None` where all of it is used alike.
     #[serde(default)]
     pub heat: Option<Heat>,
+    /// The cores that the vCPUs of each of them stay on; none where they may be anywhere.
+    #[serde(default)]
+    pub cpus: Vec<CpuSet>,
+    /// The share of its vCPUs' time that waits for memory, which it crowds for others.
+    #[serde(default)]
+    pub memory_waits: f64,
 }
 
 fn one() -> u32 {
@@ -187,6 +193,8 @@ impl Guest {
             wakeups: Wakeups::default(),
             halt_poll: Nanos::ZERO,
             heat: None,
+            cpus: Vec::new(),
+            memory_waits: 0.0,
         }
     }
 

@@ -19,6 +19,13 @@ pub struct Load {
     /// Whether it goes on, again and again, in the cells of all other loads, and has none of its own.
     #[serde(default)]
     pub background: bool,
+    /// How many packets each request is, which go together from stage to stage.
+    #[serde(default = "one")]
+    pub packets: u32,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// How requests come at a rate.
@@ -54,6 +61,7 @@ impl Load {
             steps,
             arrivals: Arrivals::default(),
             background: false,
+            packets: 1,
         }
     }
 

@@ -151,6 +151,7 @@ fn reconcile(scenario: &mut Scenario) {
         guest.name = format!("g{number}");
         guest.vcpus = guest.vcpus.min(cpus);
         guest.queues = guest.queues.min(guest.vcpus);
+        guest.cpus.fill(scenario.host.under_test);
     }
     // Packets go on to the next guest but one, if that takes them; a chain ends before it is too long.
     let names: Vec<_> = scenario
@@ -438,11 +439,17 @@ fn guest() -> impl Strategy<Value = Guest> {
         1..100_000_u64,
         wakeups,
         prop_oneof![3 => Just(Nanos::ZERO), 1 => nanos()],
-        prop::option::weighted(0.3, heat()),
+        (
+            prop::option::weighted(0.3, heat()),
+            any::<bool>(),
+            prop_oneof![2 => Just(0.0), 1 => (1..=16_u32).prop_map(|n| f64::from(n) / 16.0)],
+        ),
     )
         .prop_map(
-            |(class, count, (vcpus, queues, memory), work, slo, wakeups, halt_poll, heat)| {
+            |(class, count, (vcpus, queues, memory), work, slo, wakeups, halt_poll, own)| {
                 let (workload, program) = work;
+                let (heat, stays, memory_waits) = own;
+                let stays = stays && class == Class::LatencyCritical;
                 // At least what is hot, warm and cold in the worst of phases.
                 let phases = heat.iter().flat_map(|heat| &heat.phases);
                 let used = phases.map(HeatPhase::used_mib).max().unwrap_or(0);
@@ -454,6 +461,9 @@ fn guest() -> impl Strategy<Value = Guest> {
                     wakeups,
                     halt_poll,
                     heat,
+                    // Which, the host says.
+                    cpus: vec![CpuSet::EMPTY; if stays { count as usize } else { 0 }],
+                    memory_waits,
                     ..Guest::new("g", class, vcpus, memory.max(used), workload)
                 }
             },
@@ -501,14 +511,16 @@ fn load() -> impl Strategy<Value = Load> {
         prop::collection::vec(step, 1..4),
         arrivals,
         prop::bool::weighted(0.3),
+        prop_oneof![2 => Just(1), 1 => 2..=64_u32],
     )
-        .prop_map(|(connections, steps, arrivals, background)| Load {
+        .prop_map(|(connections, steps, arrivals, background, packets)| Load {
             guest: String::new(),
             connections,
             args: Vec::new(),
             steps,
             arrivals,
             background,
+            packets,
         })
 }
 

@@ -192,6 +192,8 @@ fn guest(guest: &Guest) -> RawGuest {
         files: None,
         lock: None,
         heat: guest.heat.as_ref().map(|own| nowhere(heat(own))),
+        cpus: (!guest.cpus.is_empty()).then(|| nowhere(guest.cpus.clone())),
+        memory_waits: (guest.memory_waits > 0.0).then(|| nowhere(guest.memory_waits)),
     };
     match &guest.program {
         None => {}
@@ -262,6 +264,7 @@ fn load(load: &Load) -> RawLoad {
         steps: nowhere(load.steps.clone()),
         arrivals: (load.arrivals != Arrivals::default()).then(|| nowhere(load.arrivals)),
         background: load.background.then(|| nowhere(true)),
+        packets: (load.packets != 1).then(|| nowhere(load.packets)),
     }
 }
 

@@ -163,6 +163,12 @@ impl Ground {
         self.cores.len()
     }
 
+    /// One past the highest node that has cores.
+    pub fn nodes(&self) -> usize {
+        let there = self.cores.iter().filter(|core| core.2);
+        there.map(|core| core.0 as usize + 1).max().unwrap_or(0)
+    }
+
     /// Whether there are no cores.
     pub fn is_empty(&self) -> bool {
         self.cores.is_empty()

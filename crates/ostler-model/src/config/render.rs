@@ -286,6 +286,9 @@ fn guest_terms(out: &mut Lines, said: &GuestTerms) {
             out.bare(key, true);
         }
     }
+    if let Some(cpus) = &said.cpus {
+        out.text("cpus", &cpus.to_string());
+    }
     let Some(files) = &said.files else { return };
     let service = files.service.iter().map(|service| {
         let (bytes, time) = (write_size(service.bytes), write_duration(service.time));

@@ -26,6 +26,7 @@ pub(super) fn read(
     let local_min = section.get(errors, "local_min", size(Bytes(0)));
     let priority = section.get(errors, "priority", value::boolean);
     let hints = section.get(errors, "hints", value::boolean);
+    let cpus = section.get(errors, "cpus", value::cpus);
     let files = section.raw("files").is_some().then(|| {
         read_files(
             section.section(errors, "files", "`files` of [[guest]]"),
@@ -33,17 +34,27 @@ pub(super) fn read(
         )
     });
     if class == Some(Class::Unmanaged) {
-        for key in ["tenant", "local_min", "priority", "hints", "files"] {
+        for key in ["tenant", "local_min", "priority", "hints", "cpus", "files"] {
             if section.raw(key).is_some() {
                 rules::says_nothing(section, errors, key);
             }
         }
+    }
+    if let (Some(Class::BestEffort), Some(cpus)) = (class, &cpus) {
+        errors.at(
+            cpus.span.clone(),
+            Problem::new(
+                "best-effort guests have the cores that are left, so `cpus` says nothing",
+                "take `cpus` out, or make the guest latency-critical",
+            ),
+        );
     }
     GuestTerms {
         tenant: tenant.map(|tenant| tenant.value),
         local_min: local_min.map_or(Bytes(0), |size| size.value),
         priority: priority.is_some_and(|priority| priority.value),
         hints: hints.is_some_and(|hints| hints.value),
+        cpus: cpus.map(|cpus| cpus.value),
         files: files.flatten(),
     }
 }

@@ -117,15 +117,19 @@ fn terms() -> impl Strategy<Value = GuestTerms> {
         option::of(bytes(0)),
         any::<bool>(),
         any::<bool>(),
+        option::of((1..9_u32).prop_map(|end| CpuSet::range(0, end))),
         option::of(files),
     )
-        .prop_map(|(tenant, local_min, priority, hints, files)| GuestTerms {
-            tenant,
-            local_min: local_min.unwrap_or_default(),
-            priority,
-            hints,
-            files,
-        })
+        .prop_map(
+            |(tenant, local_min, priority, hints, cpus, files)| GuestTerms {
+                tenant,
+                local_min: local_min.unwrap_or_default(),
+                priority,
+                hints,
+                cpus,
+                files,
+            },
+        )
 }
 
 fn placement() -> impl Strategy<Value = PlacementSettings> {
@@ -282,10 +286,13 @@ fn rules() -> impl Strategy<Value = Vec<GuestRule>> {
     let rule = (matches, class, any::<bool>(), terms()).prop_map(
         |(matches, (class, slo), boost, terms)| GuestRule {
             boost: boost || class == Class::Unmanaged,
-            terms: if class == Class::Unmanaged {
-                GuestTerms::default()
-            } else {
-                terms
+            terms: match class {
+                Class::Unmanaged => GuestTerms::default(),
+                Class::BestEffort => GuestTerms {
+                    cpus: None,
+                    ..terms
+                },
+                Class::LatencyCritical => terms,
             },
             ..GuestRule::new(matches, class, slo)
         },
@@ -855,6 +862,7 @@ fn the_example_names_every_key() {
         local_min: Bytes(1),
         priority: true,
         hints: true,
+        cpus: Some(CpuSet::range(0, 2)),
         files: Some(FilesWish {
             response: Nanos(1),
             least: Bytes(1),

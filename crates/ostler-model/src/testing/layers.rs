@@ -147,6 +147,7 @@ fn terms() -> impl Strategy<Value = GuestTerms> {
             local_min: Bytes(local_min << 28),
             priority,
             hints,
+            cpus: None,
             files,
         })
 }
@@ -480,23 +481,32 @@ fn age() -> impl Strategy<Value = Nanos> {
     select(vec![0_u64, 0, 0, 0, 0, 300, 50_000]).prop_map(Nanos::from_millis)
 }
 
+fn packets() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        9 => 1.0..2e6_f64,
+        1 => select(vec![0.0, -1.0, 1e30]),
+    ]
+}
+
 fn flow() -> impl Strategy<Value = FlowView> {
     let few = |most: u32| option::weighted(0.9, prop_oneof![0..2_u32, 0..most]);
-    let hop =
-        (prop_oneof![0..3_u32, 0..8_u32], few(5), few(9)).prop_map(|(guest, queue, vcpu)| Hop {
+    let hop = (
+        prop_oneof![0..3_u32, 0..8_u32],
+        few(5),
+        few(9),
+        option::weighted(0.3, packets()),
+    )
+        .prop_map(|(guest, queue, vcpu, packets_per_s)| Hop {
             guest: format!("g{guest:02}").as_str().into(),
             queue,
             vcpu,
+            packets_per_s,
         });
-    let packets = prop_oneof![
-        9 => 1.0..2e6_f64,
-        1 => select(vec![0.0, -1.0, 1e30]),
-    ];
     (
         select(vec!["eth0", "eth0", "eth1", "eth1", "gone0"]),
         prop_oneof![0..2_u32, 0..8_u32],
         vec(hop, 0..=5),
-        packets,
+        packets(),
         age(),
     )
         .prop_map(|(nic, queue, hops, packets_per_s, age)| FlowView {

@@ -8,6 +8,8 @@
 //!   Sharing them out by use was tried in the lab: vCPU sets moved in most periods, and each move makes a guest move its work.
 //! - **Pins**: vCPUs are pinned one to a core when there is one latency-critical guest and its vCPUs in use fit. With several, a pin would
 //!   take a core from a neighbour that could use it; with too many vCPUs, two would be tied to one core while another idles.
+//! - **Cores of their own** (`cpus` of a guest's rule): its vCPUs stay on those of them that are the vCPU group's, pinned where there is one for each.
+//!   They are nobody's alone: others float over them as over the rest.
 //! - **Best-effort**: all threads on the best-effort group, where there is one, and on what is left of the vCPU group besides, where that costs
 //!   nobody anything ([`super::weights::leftovers`]). Otherwise (modes P and E) on idle cores, and where none is
 //!   idle, on the vCPU group, where they yield ([`super::weights`]): they are suspended only by policies that promise cores to them when
@@ -174,11 +176,12 @@ fn latency_critical(
     } else {
         (terms.groups.vcpu, &terms.assignment.vcpu)
     };
+    let own = own_cpus(member, terms, reasons);
     let vcpus_active = agent.and_then(|agent| {
         let most = vcpus_usable(view, agent);
         (most > 0).then(|| {
             if terms.confine {
-                counted.vcpu.clamp(1, most)
+                own.map_or(counted.vcpu, |own| own.len()).clamp(1, most)
             } else {
                 most
             }
@@ -202,11 +205,16 @@ fn latency_critical(
             vhost_pins = pin_workers(view, vhost_order, counted.workers);
         }
     }
+    if let Some(own) = own {
+        let enough = current && own.len() as usize >= view.vcpus.len();
+        let each = own.iter().take(if enough { view.vcpus.len() } else { 0 });
+        vcpu_pins = each.collect();
+    }
     GuestPlan {
         guest,
         class: member.class,
         run: RunState::Running,
-        vcpu_cpus: terms.groups.vcpu,
+        vcpu_cpus: own.unwrap_or(terms.groups.vcpu),
         vcpu_pins,
         vhost_cpus,
         vhost_pins,
@@ -215,6 +223,23 @@ fn latency_critical(
         vcpus_active,
         queues,
     }
+}
+
+/// The cores that its rule keeps a guest's vCPUs on, if that says any and some of them are for vCPUs.
+fn own_cpus(member: &Member<'_>, terms: &Terms<'_>, reasons: &mut Vec<Reason>) -> Option<CpuSet> {
+    let wanted = member.rule?.terms.cpus?;
+    let own = wanted.intersection(&terms.groups.vcpu);
+    if own.is_empty() {
+        reasons.push(Reason::TurnedDown {
+            layer: Layer::Partition,
+            alternative: Alternative {
+                what: format!("{} on cores {wanted} alone", member.view.name).into(),
+                why: "none of them is for vCPUs".into(),
+            },
+        });
+        return None;
+    }
+    Some(own)
 }
 
 /// The agent's word, if it can be relied on; otherwise why not.

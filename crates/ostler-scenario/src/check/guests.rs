@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ostler_model::Class;
+use ostler_model::{Class, CpuSet};
 
 use super::raw::{RawGuest, RawScenario};
 use super::{Checker, ScenarioError};
@@ -81,6 +81,8 @@ impl Checker<'_> {
                 wakeups: self.wakeups(guest)?,
                 halt_poll: self.halt_poll(guest)?,
                 heat: self.heat(guest, memory_mib)?,
+                cpus: self.cpus(guest, host, count)?,
+                memory_waits: self.memory_waits(guest)?,
                 slo_p95_us,
                 in_turn: false, // loads decide
             };
@@ -112,6 +114,53 @@ impl Checker<'_> {
             );
         }
         Ok(guests)
+    }
+
+    /// The cores that each of them stays on.
+    fn cpus(
+        &self,
+        guest: &RawGuest,
+        host: &Host,
+        count: u32,
+    ) -> Result<Vec<CpuSet>, ScenarioError> {
+        let Some(cpus) = &guest.cpus else {
+            return Ok(Vec::new());
+        };
+        self.only_simulated(cpus, "the cores that a guest stays on")?;
+        if *guest.class.get_ref() != Class::LatencyCritical {
+            return self.refuse(
+                cpus,
+                "cores for a guest that isn't latency-critical, which a steward has where there is room",
+                "take `cpus` out, or change the class",
+            );
+        }
+        let sets = cpus.get_ref();
+        if sets.len() != count as usize {
+            return self.refuse(
+                cpus,
+                format!("{} sets of cores for {count} guests", sets.len()),
+                "write one for each, like [\"0-1\", \"2-3\"]",
+            );
+        }
+        let tested = host.under_test;
+        let elsewhere = |set: &&CpuSet| set.is_empty() || !set.is_subset(&tested);
+        if let Some(set) = sets.iter().find(elsewhere) {
+            return self.refuse(
+                cpus,
+                format!("`{set}` isn't within the cores under test, {tested}"),
+                "write some of these for each guest",
+            );
+        }
+        Ok(sets.clone())
+    }
+
+    /// The share of its time that it waits for memory.
+    fn memory_waits(&self, guest: &RawGuest) -> Result<f64, ScenarioError> {
+        let Some(share) = &guest.memory_waits else {
+            return Ok(0.0);
+        };
+        self.only_simulated(share, "how long vCPUs wait for memory")?;
+        self.share(share, "memory_waits", true)
     }
 
     fn count(&self, guest: &RawGuest, others: usize) -> Result<u32, ScenarioError> {

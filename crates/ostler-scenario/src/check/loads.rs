@@ -70,6 +70,13 @@ impl Checker<'_> {
             }
             _ => Arrivals::default(),
         };
+        let packets = match &raw.packets {
+            Some(packets) => {
+                self.only_simulated(packets, "requests of several packets")?;
+                self.between(packets, "packets", 1, 64)?
+            }
+            None => 1,
+        };
         Ok(Load {
             guest: name.clone(),
             connections: raw.connections.clamp(1, 4096),
@@ -77,6 +84,7 @@ impl Checker<'_> {
             steps: raw.steps.get_ref().clone(),
             arrivals,
             background,
+            packets,
         })
     }
 }

@@ -129,6 +129,8 @@ pub(crate) struct RawGuest {
     pub files: Option<Spanned<RawFiles>>,
     pub lock: Option<Spanned<RawLock>>,
     pub heat: Option<Spanned<RawHeat>>,
+    pub cpus: Option<Spanned<Vec<CpuSet>>>,
+    pub memory_waits: Option<Spanned<f64>>,
 }
 
 #[derive(Deserialize, Serialize)]
@@ -207,6 +209,7 @@ pub(crate) struct RawLoad {
     pub steps: Spanned<Vec<Step>>,
     pub arrivals: Option<Spanned<Arrivals>>,
     pub background: Option<Spanned<bool>>,
+    pub packets: Option<Spanned<u32>>,
 }
 
 #[derive(Deserialize, Serialize)]

@@ -95,6 +95,10 @@ fn a_simulated_world_is_taken() {
         Some(Program::Barrier(barrier)),
         "as many threads as vCPUs"
     );
+    let own = "cpus = [\"0-1\", \"2-3\", \"4-5\"]\nmemory_waits = 0.25";
+    let stays = simulated(&SIMULATED.replacen("halt_poll = \"50us\"", own, 1)).expect("a good one");
+    assert_eq!(stays.guests[0].cpus[2], CpuSet::range(4, 6));
+    assert!((stays.guests[0].memory_waits - 0.25).abs() < f64::EPSILON);
     let lost = TimedFault {
         at: Nanos::from_secs(1),
         lasts: None,
@@ -137,6 +141,16 @@ fn the_lab_refuses_what_only_a_simulator_has() {
             "s.toml:17: how a guest's kernel chooses vCPUs can only",
         ),
         (
+            "slo_p95 = \"20ms\"",
+            "slo_p95 = \"20ms\"\ncpus = [\"0\"]",
+            "s.toml:17: the cores that a guest stays on can only",
+        ),
+        (
+            "slo_p95 = \"20ms\"",
+            "slo_p95 = \"20ms\"\nmemory_waits = 0.5",
+            "s.toml:17: how long vCPUs wait for memory can only",
+        ),
+        (
             "workload = \"memcached\"",
             "workload = \"lock\"",
             "s.toml:15: `lock` can only",
@@ -145,6 +159,11 @@ fn the_lab_refuses_what_only_a_simulator_has() {
             "guest = \"lc\"",
             "guest = \"lc\"\nbackground = true",
             "s.toml:19: a load in the background of others can only",
+        ),
+        (
+            "guest = \"lc\"",
+            "guest = \"lc\"\npackets = 2",
+            "s.toml:19: requests of several packets can only",
         ),
         (
             "guest = \"lc\"",
@@ -273,6 +292,41 @@ fn each_mistake_in_a_simulated_guest_is_refused_with_its_line_and_the_remedy() {
             said.contains(wanted),
             "`{to}` was refused with:\n{said}\nbut should be with:\n{wanted}"
         );
+    }
+}
+
+#[test]
+fn each_mistake_in_where_a_simulated_guest_stays_is_refused_with_its_line_and_the_remedy() {
+    let cases = [
+        (
+            "halt_poll = \"50us\"",
+            "cpus = [\"0-1\", \"4-5\"]",
+            "s.toml:16: 2 sets of cores for 3 guests; write one for each, like [\"0-1\", \"2-3\"]",
+        ),
+        (
+            "halt_poll = \"50us\"",
+            "cpus = [\"0-1\", \"7-8\", \"4-5\"]",
+            "s.toml:16: `7-8` isn't within the cores under test, 0-7; write some of these for each guest",
+        ),
+        (
+            "workload = \"barrier\"",
+            "cpus = [\"0-3\"]\nworkload = \"barrier\"",
+            "s.toml:38: cores for a guest that isn't latency-critical, which a steward has where there is room; take `cpus` out, or change the class",
+        ),
+        (
+            "arrivals = \"even\"",
+            "packets = 65",
+            "s.toml:42: packets = 65; write 1 to 64",
+        ),
+        (
+            "halt_poll = \"50us\"",
+            "memory_waits = 0.0",
+            "s.toml:16: memory_waits = 0; write above 0 to 1: it is a share",
+        ),
+    ];
+    for (from, to, wanted) in cases {
+        let said = simulated_refusal(from, to);
+        assert!(said.contains(wanted), "{said}, and not {wanted}");
     }
 }
 

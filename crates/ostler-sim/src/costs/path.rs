@@ -25,7 +25,13 @@ costs! {
     /// Any stage of a packet in bulk.
     BULK = 585.0 Nanos, "vFlowComb, fig. 5: 1.71 million packets/s with all stages near";
     /// A message from a stage on another node.
-    HANDOFF_FAR = 105.0 Nanos, "vFlowComb, fig. 5: 1.45 million packets/s (mapping E), 690 ns, for 585 ns; 3.8 times that with five guests at it";
+    HANDOFF_FAR = 105.0 Nanos, "vFlowComb, fig. 5: 1.45 million packets/s (mapping E), 690 ns, for 585 ns";
+    /// What a message from another node takes, in times of that, where as many guests are at a node as [`CROWD_GUESTS`].
+    CROWD = 3.8 Number, "vFlowComb, fig. 5: 1.02 million packets/s (mapping E) with five guests at it, 980 ns, for 690 and 585 ns";
+    /// See there; fewer are assumed to rise evenly from one, and more to be no worse.
+    CROWD_GUESTS = 5.0 Number, "vFlowComb, fig. 5: five VMs";
+    /// Guests whose messages come within so long are at a node together.
+    CROWD_TIME = 1_000_000.0 Nanos, "assumed: what it takes to fill the last-level cache of vFlowComb's table I, 18 MB, at 18 GB/s";
     /// From another cache group.
     HANDOFF_NODE = 37.0 Nanos, "CPS, table 1, for vFlowComb's fig. 5: (210 - 141) / (337 - 141) of 105 ns";
     /// A request in a guest.

@@ -138,6 +138,7 @@ fn spec(fleet: &Fleet, host: u32, vms: &[&VmDemand]) -> TenantsSpec {
             }],
             placement: Placement::Hvm,
             halt_poll: Nanos::ZERO,
+            memory_waits: 0.0,
         });
         // What the guest's kernel takes of a vCPU for it is the VM's, too.
         let kernel = [costs.guest_rx, costs.guest_tx, costs.interrupt, costs.exit];

@@ -258,6 +258,8 @@ pub struct Guest {
     pub slice: Nanos,
     /// How long a vCPU spins before it sleeps.
     pub halt_poll: Nanos,
+    /// The share of its vCPUs' time that waits for memory.
+    pub memory_waits: f64,
     /// Where woken tasks go.
     pub placing: Placing,
     /// Whether work that nobody asks for rests.

@@ -168,6 +168,8 @@ pub struct GuestSpec {
     pub placement: Placement,
     /// How long a vCPU with nothing to do spins before it sleeps (`guest_halt_poll_ns`); zero: not at all.
     pub halt_poll: Nanos,
+    /// The share of its vCPUs' time that waits for memory, which it crowds for others.
+    pub memory_waits: f64,
 }
 
 /// What the tasks of a guest of so many vCPUs do, by the name of a scenario.
@@ -239,6 +241,7 @@ impl GuestSpec {
             programs: programs(workload, vcpus, costs),
             placement: Placement::Hvm,
             halt_poll: Nanos::ZERO,
+            memory_waits: 0.0,
         }
     }
 }

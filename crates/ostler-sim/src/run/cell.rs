@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use ostler_model::{GuestId, Nanos};
+use ostler_model::{CpuSet, GuestId, Nanos};
 use ostler_outcome::events::{Cell, Event, Stamped};
 use ostler_outcome::order;
 use ostler_scenario::{Load, Policy, Scenario, Workload};
@@ -78,6 +78,29 @@ pub(super) fn run(run: &Run, cell: &Cell, on: &mut dyn FnMut(f64)) -> Result<Cel
         .map_err(failed)
 }
 
+/// vCPUs whose guests stay on cores of their own are there from the beginning, whoever else says so.
+fn stay<W: Housed>(
+    world: &mut World<W>,
+    scenario: &Scenario,
+    of: &TenantsOf,
+    guests: &[StewardGuest],
+) -> Result<(), WorldError> {
+    let mut before = BTreeMap::new();
+    for (guest, at) in guests.iter().zip(&of.guests) {
+        let place = before.entry(at).or_insert(0_usize);
+        let own = scenario.guests[*at].cpus.get(*place);
+        *place += 1;
+        let Some(own) = own else { continue };
+        let each = own.len() as usize >= guest.vcpus.len();
+        let one = own.iter().map(CpuSet::single);
+        for (number, thread) in guest.vcpus.iter().enumerate() {
+            let cpus = one.clone().nth(number).filter(|_| each).unwrap_or(*own);
+            world.act(|host, scene| host.set_affinity(*thread, cpus, scene))?;
+        }
+    }
+    Ok(())
+}
+
 /// Guests by a scenario's name: several where it has several alike.
 type Numbers = BTreeMap<String, Vec<u32>>;
 
@@ -122,6 +145,7 @@ impl<'a, W: Housed> Played<'a, W> {
             let name = scenario.guests[*at].name.clone();
             numbers.entry(name).or_default().push(number);
         }
+        stay(&mut world, scenario, of, &guests)?;
         let workload = |at: usize| scenario.guests[of.guests[at]].workload;
         let counting = (0..guests.len()).map(|at| workload(at).works()).collect();
         let start = nanos(scenario.settle_s * 1e9);

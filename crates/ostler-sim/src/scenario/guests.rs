@@ -88,7 +88,7 @@ pub fn tenants(scenario: &Scenario, cell: CellLoad) -> TenantsOf {
                 packets: match guest.workload {
                     Workload::Nginx | Workload::Mixed => PACKETS_NGINX,
                     _ => PACKETS,
-                },
+                } * load.packets,
                 slo: guest.slo_p95_us.map(Nanos::from_micros),
             });
         }
@@ -231,6 +231,7 @@ fn guest_spec(guest: &Guest, name: &str, costs: &Costs) -> GuestSpec {
             Wakeups::Cgsched => Placement::CgSched,
         },
         halt_poll: guest.halt_poll,
+        memory_waits: guest.memory_waits,
         id: GuestId::from(name),
         vcpus: guest.vcpus,
         queues: guest.queues,

@@ -52,12 +52,26 @@ fn common(scenario: &Scenario) -> Table {
         .collect();
     // The first rule that matches counts: `web-*` must not have what `web-admin` and `web-admin-*` are.
     guests.sort_by_key(|guest| (guest.count > 1, std::cmp::Reverse(guest.name.len())));
-    let rules = guests.into_iter().map(|guest| Value::Table(rule(guest)));
+    let rules = guests.into_iter().flat_map(rules).map(Value::Table);
     table([
         ("cores", Value::Table(table([("managed", managed)]))),
         ("network", Value::Table(table([("nics", nics)]))),
         ("guest", Value::Array(rules.collect())),
     ])
+}
+
+/// A guest's rule; where each of several stays on cores of its own, a rule for each.
+fn rules(guest: &Guest) -> Vec<Table> {
+    if guest.cpus.is_empty() {
+        return vec![rule(guest)];
+    }
+    let each = guest.names().zip(&guest.cpus).map(|(name, cpus)| {
+        let mut rule = rule(guest);
+        rule.insert("name".to_owned(), Value::String(name));
+        rule.insert("cpus".to_owned(), Value::String(cpus.to_string()));
+        rule
+    });
+    each.collect()
 }
 
 fn rule(guest: &Guest) -> Table {

@@ -13,6 +13,7 @@
 //! | `vcpu` | what a vCPU does with its core |
 //! | `tasks` | the steps of tasks' programs |
 //! | `ways` | messages from stage to stage |
+//! | `crowds` | who crowds a node's memory |
 //! | `steer` | what can be asked of them, what they tell, what goes wrong |
 //! | `tiers` | where guests' memory lies, on a host with a far node |
 //! | `steered` | all of that as a steward has it |
@@ -22,6 +23,7 @@
     reason = "numbers of guests, tasks and messages are far below 2^32"
 )]
 
+mod crowds;
 #[cfg(test)]
 mod driver;
 mod sockets;
@@ -151,8 +153,7 @@ pub struct Tenants {
     flows: steered::Flows,
     sockets: sockets::Sockets,
     tiers: Option<tiers::Tiers>,
-    /// How crowded each node's memory is, in parts of [`FULL_SPEED`].
-    pressure: Vec<u32>,
+    crowds: crowds::Crowds,
 }
 
 /// A vCPU has room for so many exits to come before it needs more.
@@ -187,7 +188,7 @@ impl Tenants {
             flows: steered::Flows::default(),
             sockets: sockets::Sockets::default(),
             tiers: None,
-            pressure: Vec::new(),
+            crowds: crowds::Crowds::new(&ground, spec.guests.len()),
             ground,
         };
         for (number, guest) in (0..).zip(spec.guests) {
@@ -268,6 +269,7 @@ impl Tenants {
             relief: (Nanos::ZERO, 0),
             slice: Nanos(u64::from(scale) * 700_000),
             halt_poll: spec.halt_poll,
+            memory_waits: spec.memory_waits,
             placing: Placing::new(spec.placement, spec.vcpus),
             resting: false,
             away: false,

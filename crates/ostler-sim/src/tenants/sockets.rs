@@ -1,8 +1,8 @@
 //! What a socket's counters say of packets' ways, as placement asks for it.
 //!
 //! The simulator has no caches, but knows what they stand for on a packet's way: a stage on another node than the one before finds nothing of the
-//! message in its own last-level cache, and waits for it. So of all messages that a node's softirqs and vhost workers take up, those from afar are its misses; what they are waited for
-//! is its lost cycles; and as an instruction is one cycle otherwise, those lost are missing in its instructions per cycle.
+//! message in its own last-level cache, and waits for it. So of all messages that a node's softirqs, vhost workers and vCPUs take up, those from afar are its misses; what they are waited for
+//! is its lost cycles, with what guests wait that work on much memory (`memory_waits`), whose hits and misses nobody tells; and as an instruction is one cycle otherwise, those lost are missing in its instructions per cycle.
 
 use ostler_model::{CpuId, Nanos, NodeId, Snapshot, SocketView};
 
@@ -25,9 +25,7 @@ pub(super) struct Sockets {
 impl Sockets {
     /// Counted from now on, for nodes that have cores.
     pub(super) fn start(&mut self, ground: &Ground) {
-        let last = cores(ground).map(|cpu| ground.node(cpu).0).max();
-        let count = last.map_or(0, |node| node as usize + 1);
-        self.nodes.resize(count, Taken::default());
+        self.nodes.resize(ground.nodes(), Taken::default());
     }
 
     /// A stage takes up a message on a node: `far`, what it waits for it, where that comes from another.
@@ -36,6 +34,13 @@ impl Sockets {
             taken.messages += 1;
             taken.far += u64::from(far.is_some());
             taken.stall.0 += far.unwrap_or_default().0;
+        }
+    }
+
+    /// Whoever works on a node waits for its memory.
+    pub(super) fn wait(&mut self, node: NodeId, time: Nanos) {
+        if let Some(taken) = self.nodes.get_mut(node.0 as usize) {
+            taken.stall = taken.stall.saturating_add(time);
         }
     }
 

@@ -156,15 +156,6 @@ impl Tenants {
         }
     }
 
-    /// How crowded a node's memory is, in parts of [`crate::work::FULL_SPEED`]: what penalties across nodes are times.
-    pub fn set_pressure(&mut self, node: u32, pressure: u32) {
-        if self.pressure.len() <= node as usize {
-            self.pressure
-                .resize(node as usize + 1, crate::work::FULL_SPEED);
-        }
-        self.pressure[node as usize] = pressure;
-    }
-
     /// What files in a guest's memory may take.
     pub fn set_files(&mut self, g: u32, memory: Bytes) {
         for running in &mut self.guests[g as usize].programs {

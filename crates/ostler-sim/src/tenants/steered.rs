@@ -11,28 +11,32 @@ use ostler_model::{
 };
 
 use super::Tenants;
+use crate::load::ROUTE_MAX;
 use crate::steward::Steered;
 use crate::work::Effects;
 
 /// A NIC queue, and for each guest on a packet's way its queue pair and vCPU.
 type Way = (u32, Vec<(u32, u32, u32)>);
 
+/// How many messages came by the NIC, and then to each guest of a route.
+type Counts = [u64; ROUTE_MAX + 1];
+
 /// Packets by where they came in and went, since that was last told.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flows {
-    /// By NIC queue, client, and the hash's part that guests choose queue pairs by.
-    counts: BTreeMap<(u32, u32, u16), u64>,
+    /// By NIC queue, client, and the hash's part that guests choose queue pairs by: how many came, and then to each guest of the route.
+    counts: BTreeMap<(u32, u32, u16), Counts>,
     /// Nobody asks, so nobody counts.
     on: bool,
 }
 
 impl Flows {
-    pub(super) fn count(&mut self, queue: u32, client: u32, hash: u32) {
+    /// A message comes, for the guest of this number on its route from zero on; without one, by the NIC.
+    pub(super) fn count(&mut self, queue: u32, client: u32, hash: u32, hop: Option<u32>) {
         if self.on {
-            *self
-                .counts
-                .entry((queue, client, (hash >> 16) as u16))
-                .or_default() += 1;
+            let key = (queue, client, (hash >> 16) as u16);
+            let place = hop.map_or(0, |hop| hop as usize + 1);
+            self.counts.entry(key).or_default()[place] += 1;
         }
     }
 }
@@ -47,28 +51,33 @@ impl Tenants {
     fn flows_since(&mut self, seconds: f64) -> Vec<FlowView> {
         let counts = std::mem::take(&mut self.flows.counts);
         // Those of the same queue that take the same queue pairs are one.
-        let mut ways: BTreeMap<Way, u64> = BTreeMap::new();
-        for ((queue, client, hash), count) in counts {
+        let mut ways: BTreeMap<Way, Counts> = BTreeMap::new();
+        for ((queue, client, hash), counts) in counts {
             let route = &self.clients[client as usize].spec.route;
             let hops = route.iter().map(|g| {
                 let guest = &self.guests[*g as usize];
                 let pair = u32::from(hash) % guest.queues_active.max(1);
                 (*g, pair, pair % guest.vcpus_active.max(1))
             });
-            *ways.entry((queue, hops.collect())).or_default() += count;
+            let sum = ways.entry((queue, hops.collect())).or_default();
+            sum.iter_mut()
+                .zip(counts)
+                .for_each(|(sum, more)| *sum += more);
         }
-        let flows = ways.into_iter().map(|((queue, hops), count)| FlowView {
+        let flows = ways.into_iter().map(|((queue, hops), counts)| FlowView {
             nic: NIC.to_owned(),
             queue,
             hops: hops
                 .into_iter()
-                .map(|(g, pair, vcpu)| Hop {
+                .zip(&counts[1..])
+                .map(|((g, pair, vcpu), came)| Hop {
                     guest: self.guests[g as usize].id.clone(),
                     queue: Some(pair),
                     vcpu: Some(vcpu),
+                    packets_per_s: Some(*came as f64 / seconds),
                 })
                 .collect(),
-            packets_per_s: count as f64 / seconds,
+            packets_per_s: counts[0] as f64 / seconds,
             age: Nanos::ZERO,
         });
         flows.collect()

@@ -8,6 +8,7 @@ use crate::guest::place::set;
 use crate::guest::{Activity, Program, Segment, Then, Told};
 use crate::net::Stage;
 use crate::net::nic::TURN;
+use crate::random::nanos;
 use crate::work::{Effect, Effects, IoEvent, Next};
 
 /// How long a guest's softirqs go on while tasks wait; then these have as long.
@@ -73,23 +74,28 @@ impl Tenants {
                 worker.interrupt_off = false;
                 return true;
             }
-            vcpu.batch.extend(worker.vring.drain(..count));
+            let mut batch = std::mem::take(&mut vcpu.batch);
+            batch.extend(worker.vring.drain(..count));
             let kernel = guest.programs.iter().find(|p| p.program.serves());
-            let kernel = kernel.and_then(|running| running.program.in_kernel());
+            let kernel = kernel.and_then(|running| running.program.in_kernel().copied());
             let mut work = 0;
-            for message in &guest.vcpus[v as usize].batch {
+            for message in &batch {
                 self.net.enter(now, *message, Stage::GuestSoftirq, g);
-                let entry = self.net.message(*message);
-                let mut cost = self.costs.guest_rx.0 + {
-                    let distance = self.ground.distance(entry.cpu, cpu);
-                    self.costs.handoff[distance as usize].0
-                };
+                let packets = self.net.message(*message).packets;
+                let handoff = self.handoff(*message, cpu);
+                let far = Nanos(scaled(handoff, packets));
+                let far = self.is_far(*message, cpu).then_some(far);
+                self.takes(*message, cpu, far, now);
+                let mut cost = self.costs.guest_rx.0 + handoff.0;
                 if let Some(service) = kernel {
-                    cost += self.costs.guest_tx.0 + service.draw(&mut guest.stream).0;
+                    let stream = &mut self.guests[g as usize].stream;
+                    cost += self.costs.guest_tx.0 + service.draw(stream).0;
                 }
-                work += scaled(Nanos(cost), entry.packets);
+                work += scaled(Nanos(cost), packets);
             }
-            guest.vcpus[v as usize].segment = Some((Segment::Softirq(number), Nanos(work)));
+            let vcpu = &mut self.guests[g as usize].vcpus[v as usize];
+            vcpu.batch = batch;
+            vcpu.segment = Some((Segment::Softirq(number), Nanos(work)));
             if !self.workers[number as usize].tap.is_empty() {
                 self.rouse(number, Some(cpu), out);
             }
@@ -184,6 +190,10 @@ impl Tenants {
         out: &mut Effects,
     ) {
         let guest = &mut self.guests[g as usize];
+        if guest.memory_waits > 0.0 {
+            let waits = nanos(work.0 as f64 * guest.memory_waits);
+            self.sockets.wait(self.ground.node(cpu), waits);
+        }
         let halt_poll = guest.halt_poll;
         let vcpu = &mut guest.vcpus[v as usize];
         let accounts = &mut vcpu.accounts;

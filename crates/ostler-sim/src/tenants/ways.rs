@@ -7,7 +7,7 @@ use crate::net::nic::{TURN, WATCHDOG};
 use crate::net::vhost::{Doing, TAP};
 use crate::net::{Loss, Stage};
 use crate::path::Distance;
-use crate::work::{Effect, Effects, FULL_SPEED, Interrupt, IoEvent, Next};
+use crate::work::{Effect, Effects, Interrupt, IoEvent, Next};
 
 /// A cost for so many 1024ths of a packet.
 pub(super) fn scaled(cost: Nanos, packets: u32) -> u64 {
@@ -30,7 +30,7 @@ impl Tenants {
         self.next_arrival(client, out);
         let hash = self.net.message(message).hash;
         let queue = self.nic.queue(hash);
-        self.flows.count(queue, client as u32, hash);
+        self.flows.count(queue, client as u32, hash, None);
         self.offer(queue, message, Loss::Ring, None, now, out);
     }
 
@@ -145,8 +145,7 @@ impl Tenants {
                 )
             };
             let penalty = scaled(penalty, packets);
-            self.sockets
-                .take(self.ground.node(cpu), far.then_some(Nanos(penalty)));
+            self.takes(*message, cpu, far.then_some(Nanos(penalty)), now);
             work += scaled(cost, packets) + penalty;
         }
         let entry = &mut self.nic.pollers[poller as usize];
@@ -191,9 +190,19 @@ impl Tenants {
 
     /// A penalty on a core whose node's memory is crowded.
     fn crowded(&self, penalty: Nanos, cpu: CpuId) -> Nanos {
-        let node = self.ground.node(cpu).0 as usize;
-        let pressure = self.pressure.get(node).copied().unwrap_or(FULL_SPEED);
-        Nanos(scaled(penalty, pressure))
+        Nanos(scaled(penalty, self.crowds.pressure(self.ground.node(cpu))))
+    }
+
+    /// A stage takes up a message on a core, and waits for it so long where it comes from another node.
+    pub(super) fn takes(&mut self, message: u32, cpu: CpuId, far: Option<Nanos>, now: Nanos) {
+        let node = self.ground.node(cpu);
+        self.sockets.take(node, far);
+        if far.is_some() {
+            let message = self.net.message(message);
+            let guest = self.clients[message.load as usize].spec.route[message.hop as usize];
+            self.crowds
+                .take(node, guest, now, &self.guests, &self.ground);
+        }
     }
 
     /// What a message costs on a core for having been on another before.
@@ -208,7 +217,7 @@ impl Tenants {
     }
 
     /// Whether a message was on another node before.
-    fn is_far(&self, message: u32, cpu: CpuId) -> bool {
+    pub(super) fn is_far(&self, message: u32, cpu: CpuId) -> bool {
         self.ground.distance(self.net.message(message).cpu, cpu) == Distance::Far
     }
 
@@ -230,6 +239,8 @@ impl Tenants {
             self.lose(message, Loss::Tap, now);
             return;
         }
+        self.flows
+            .count(self.nic.queue(hash), load, hash, Some(hop));
         self.net.message_mut(message).tapped = now;
         self.net.enter(now, message, Stage::Tap, worker);
         self.workers[worker as usize].tap.push_back(message);
@@ -271,7 +282,7 @@ impl Tenants {
                 let packets = self.net.message(*message).packets;
                 let penalty = scaled(self.handoff(*message, cpu), packets);
                 let far = self.is_far(*message, cpu).then_some(Nanos(penalty));
-                self.sockets.take(self.ground.node(cpu), far);
+                self.takes(*message, cpu, far, now);
                 work += scaled(cost, packets) + penalty;
             }
             let worker = &mut self.workers[number as usize];

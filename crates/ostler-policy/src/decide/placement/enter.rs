@@ -31,8 +31,9 @@ pub(super) fn fits(
         }) && groups.nq.contains(placed.cpu)
     };
     plan.softirqs.iter().all(queue)
-        && threads(partition, &plan.workers, |_, guest, placed| {
-            (placed.at as usize) < guest.vhost_pins.len() && guest.vhost_cpus.contains(placed.cpu)
+        && threads(partition, &plan.workers, |at, guest, placed| {
+            guest.vhost_cpus.contains(placed.cpu)
+                && places_worker(seen, groups, partition, at, placed.at as usize)
         })
         && (plan.vcpus.is_empty() || wanted.is_some_and(|settings| settings.vcpus))
         && threads(partition, &plan.vcpus, |at, guest, placed| {
@@ -55,6 +56,24 @@ pub(super) fn places_vcpus(
         && given.run == RunState::Running
         && view.age <= old_after(seen)
         && enough
+}
+
+/// Whether a guest's worker is this layer's to place: partition has tied it to a core, or all cores are one pool.
+pub(super) fn places_worker(
+    seen: &Seen<'_>,
+    groups: &Groups,
+    partition: &Partition,
+    guest: usize,
+    at: usize,
+) -> bool {
+    let (given, view) = (&partition.guests[guest], seen.roster.members()[guest].view);
+    if groups.shared {
+        return given.class == Class::LatencyCritical
+            && given.run == RunState::Running
+            && view.age <= old_after(seen)
+            && at < view.vhost.len();
+    }
+    at < given.vhost_pins.len()
 }
 
 /// Whether all of these threads are of guests in the plan and something holds of them. Both stand in order of guest.
@@ -113,11 +132,14 @@ pub(super) fn enter(seen: &Seen<'_>, partition: &mut Partition, plan: &Placement
     let mut at = 0;
     for placed in plan.workers.chunk_by(|a, b| a.guest == b.guest) {
         if seek(&partition.guests, &mut at, &placed[0].guest) {
-            for thread in placed {
-                if let Some(pin) = partition.guests[at].vhost_pins.get_mut(thread.at as usize) {
-                    *pin = thread.cpu;
-                }
-            }
+            let workers = seen.roster.members()[at].view.vhost.len();
+            let guest = &mut partition.guests[at];
+            pin(
+                &mut guest.vhost_pins,
+                &guest.vhost_cpus,
+                (at, workers),
+                placed,
+            );
         }
     }
     let mut at = 0;
@@ -125,16 +147,27 @@ pub(super) fn enter(seen: &Seen<'_>, partition: &mut Partition, plan: &Placement
         if seek(&partition.guests, &mut at, &placed[0].guest) {
             let vcpus = seen.roster.members()[at].view.vcpus.len();
             let guest = &mut partition.guests[at];
-            if guest.vcpu_pins.is_empty() {
-                // A guest's vCPUs are pinned all or none: the others are, in turn.
-                let cpus: Vec<CpuId> = guest.vcpu_cpus.iter().collect();
-                guest.vcpu_pins.extend(cpus.iter().cycle().take(vcpus));
-            }
-            for thread in placed {
-                if let Some(pin) = guest.vcpu_pins.get_mut(thread.at as usize) {
-                    *pin = thread.cpu;
-                }
-            }
+            pin(&mut guest.vcpu_pins, &guest.vcpu_cpus, (at, vcpus), placed);
+        }
+    }
+}
+
+/// Pins those that are placed of a guest's threads of a kind, of which there are so many. They are pinned all or none: the others are, in turn, beginning
+/// elsewhere for each guest.
+fn pin(
+    pins: &mut Vec<CpuId>,
+    cpus: &CpuSet,
+    (guest, threads): (usize, usize),
+    placed: &[ThreadCore],
+) {
+    if pins.is_empty() {
+        let cpus: Vec<CpuId> = cpus.iter().collect();
+        let first = guest * threads % cpus.len().max(1);
+        pins.extend(cpus.iter().cycle().skip(first).take(threads));
+    }
+    for thread in placed {
+        if let Some(pin) = pins.get_mut(thread.at as usize) {
+            *pin = thread.cpu;
         }
     }
 }

@@ -5,7 +5,7 @@ use ostler_model::{
     RunState, ThreadCore,
 };
 
-use super::enter::places_vcpus;
+use super::enter::{places_vcpus, places_worker};
 use super::{
     LaidFlow, LaidQueue, Layered, NONE, QUEUE_POOL, SOFTIRQ, Scene, VCPU, VCPU_POOL, VHOST, Whose,
 };
@@ -137,8 +137,14 @@ impl Layered {
         for at in 0..self.seen.len() {
             let (nic, queue, flow) = self.seen[at];
             let flow = &scene.seen.snapshot.flows[flow];
+            // What was lost on the way took nothing of those after; of a softirq nobody knows what it lost itself.
+            let came = |hop: &Hop| {
+                let came = hop.packets_per_s.filter(|came| (0.0..=1e12).contains(came));
+                came.unwrap_or(flow.packets_per_s)
+            };
             if let Some(core) = self.softirq_now(scene, nic, queue) {
-                self.softirq_packets[core as usize] += flow.packets_per_s;
+                let came = flow.hops.first().map_or(flow.packets_per_s, came);
+                self.softirq_packets[core as usize] += came;
             }
             for hop in &flow.hops {
                 let Some(guest) = member_of(scene.seen, hop) else {
@@ -146,11 +152,11 @@ impl Layered {
                 };
                 let view = scene.seen.roster.members()[guest].view;
                 if let Some(at) = worker_of(view, hop.queue) {
-                    self.packets[self.starts[guest] + at] += flow.packets_per_s;
+                    self.packets[self.starts[guest] + at] += came(hop);
                 }
                 if let Some(at) = vcpu_of(view, hop.vcpu) {
                     let place = self.starts[guest] + view.vhost.len() + at;
-                    self.packets[place] += flow.packets_per_s;
+                    self.packets[place] += came(hop);
                 }
             }
         }
@@ -296,7 +302,8 @@ impl Layered {
         let kept = scene.before.map(|plan| &plan.workers);
         let kept = kept.and_then(|placed| core_of_thread(placed, &given.guest, at));
         let now = kept.or_else(|| only(&worker.allowed));
-        let ours = given.vhost_pins.len() > at && given.run == RunState::Running;
+        let ours = given.run == RunState::Running
+            && places_worker(scene.seen, scene.groups, scene.partition, guest, at);
         let measured = per_packet(
             worker.usage.run,
             self.packets[place],

@@ -3,6 +3,9 @@
 //! The partition layer says which cores there are for queues and for vCPUs, and has its own places for interrupts and threads, in turn. Where this
 //! layer has a better one it owns that interrupt or thread from then on, and the plans of NICs and guests say what it says. It never leaves the group.
 //!
+//! Where cores are shared by time ([`PartitionPolicy::TimeSharing`]) all of them are one pool, as in the paper: partition ties nothing to a core, and this layer
+//! what it places.
+//!
 //! - **A queue whose softirq work is spread** over several cores (RPS) is placed on one only if one can do it: otherwise it stays spread, and its
 //!   chain begins with the vhost worker.
 //! - **A queue that shares its interrupt line** with another stays where partition has both.
@@ -297,13 +300,14 @@ impl Layered {
     }
 }
 
-/// Whether the partition layer has anything to place within: its groups are isolated.
+/// Whether the partition layer has anything to place within: its groups are isolated, or one pool for all.
 fn possible(seen: &Seen<'_>, groups: &Groups) -> Result<(), &'static str> {
     let policy = seen.intent.partition.policy;
-    if !policy.weighs() && !matches!(policy, PartitionPolicy::Static { .. }) {
+    let shares = matches!(policy, PartitionPolicy::TimeSharing { .. });
+    if !policy.weighs() && !shares && !matches!(policy, PartitionPolicy::Static { .. }) {
         return Err("the policy in force is one to compare with, whose threads float");
     }
-    if groups.shared {
+    if groups.shared && !shares {
         return Err("vCPUs and queues share their cores");
     }
     if groups.nq.is_empty() {
