@@ -63,6 +63,17 @@ share = 0.5
 at = "1s"
 "#;
 
+/// Changes a good scenario, one thing at a time, and says what must be said of it.
+fn each_is_refused(cases: &[(&str, &str, &str)]) {
+    for (from, to, wanted) in cases {
+        let said = simulated_refusal(from, to);
+        assert!(
+            said.contains(wanted),
+            "`{to}` was refused with:\n{said}\nbut should be with:\n{wanted}"
+        );
+    }
+}
+
 /// Changes one line of the simulated world and returns the refusal.
 fn simulated_refusal(from: &str, to: &str) -> String {
     assert!(
@@ -286,17 +297,12 @@ fn each_mistake_in_a_simulated_guest_is_refused_with_its_line_and_the_remedy() {
             "s.toml:19: 0 phases; write 1 to 10000",
         ),
     ];
-    for (from, to, wanted) in cases {
-        let said = simulated_refusal(from, to);
-        assert!(
-            said.contains(wanted),
-            "`{to}` was refused with:\n{said}\nbut should be with:\n{wanted}"
-        );
-    }
+    each_is_refused(&cases);
 }
 
 #[test]
-fn each_mistake_in_where_a_simulated_guest_stays_is_refused_with_its_line_and_the_remedy() {
+fn each_mistake_in_how_a_simulated_guest_uses_cores_and_memory_is_refused_with_its_line_and_the_remedy()
+ {
     let cases = [
         (
             "halt_poll = \"50us\"",
@@ -323,11 +329,18 @@ fn each_mistake_in_where_a_simulated_guest_stays_is_refused_with_its_line_and_th
             "memory_waits = 0.0",
             "s.toml:16: memory_waits = 0; write above 0 to 1: it is a share",
         ),
+        (
+            "repeat = \"20s\"",
+            "repeat = \"20s\", mpki = -1.0",
+            "s.toml:19: mpki = -1; write 0 to 500 misses for each thousand instructions",
+        ),
+        (
+            "repeat = \"20s\"",
+            "repeat = \"20s\", mpki = nan",
+            "s.toml:19: mpki = NaN; write 0 to 500",
+        ),
     ];
-    for (from, to, wanted) in cases {
-        let said = simulated_refusal(from, to);
-        assert!(said.contains(wanted), "{said}, and not {wanted}");
-    }
+    each_is_refused(&cases);
 }
 
 #[test]
@@ -420,13 +433,7 @@ fn each_mistake_in_chains_and_faults_is_refused_with_its_line_and_the_remedy() {
             "s.toml:49: a host that fails, and no fleet that could go on; add a [fleet], or have a guest die",
         ),
     ];
-    for (from, to, wanted) in cases {
-        let said = simulated_refusal(from, to);
-        assert!(
-            said.contains(wanted),
-            "`{to}` was refused with:\n{said}\nbut should be with:\n{wanted}"
-        );
-    }
+    each_is_refused(&cases);
 }
 
 /// A fleet with one line changed.
