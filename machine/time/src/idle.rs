@@ -80,6 +80,12 @@ impl<E: Emulator> Machine<E> {
                     return;
                 }
             }
+            if self
+                .lockstep
+                .forget_kicks(|core| self.emulator.has_work(core))
+            {
+                return;
+            }
             self.counts.skips.fetch_add(1, Ordering::Relaxed);
             self.lockstep.advance(to);
             HAPPENS_AT.set(Some(to));

@@ -251,20 +251,32 @@ impl Lockstep {
                 };
                 match state {
                     State::Running if its < until => Some(holder),
-                    State::Kicked if its < until => {
-                        if has_work(other) {
-                            return Some(holder);
-                        }
-                        self.change(other, State::Kicked, State::Idle);
-                        // Work that came between the look and the change found it kicked, and left it so.
-                        if has_work(other) {
-                            self.kick(other, self.now());
-                        }
-                        None
-                    }
+                    State::Kicked if its < until => (has_work(other)
+                        || self.forget_kick(other, its, &has_work))
+                    .then_some(holder),
                     _ => None,
                 }
             })
+    }
+
+    /// A core that was kicked at `at` had no work, and is idle again. Work that came between the look and this found it kicked, and left it so: then it
+    /// is kicked as it was. Returns whether there was any.
+    fn forget_kick(&self, core: usize, at: i64, has_work: impl Fn(usize) -> bool) -> bool {
+        self.change(core, State::Kicked, State::Idle);
+        let came = has_work(core);
+        if came {
+            self.kick(core, at);
+        }
+        came
+    }
+
+    /// No core has anything to do, and time is about to skip: those that were woken for nothing are idle again, or what wakes them next would do so at
+    /// the time of the kick for nothing, before the skip. Returns whether work came to any meanwhile.
+    pub fn forget_kicks(&self, has_work: impl Fn(usize) -> bool) -> bool {
+        (0..self.cores()).any(|core| match self.seat(core) {
+            (State::Kicked, at) => self.forget_kick(core, at, &has_work),
+            _ => false,
+        })
     }
 
     /// Stops waiting for a core that hasn't moved since it was seen at `seen`. Returns whether it hadn't.

@@ -21,6 +21,8 @@ enum Act {
     Wake,
     /// Is looked at by QEMU for nothing.
     Disturb,
+    /// All halt, and time goes on until something wakes it.
+    Skip(i64),
 }
 
 fn act(cores: usize) -> impl Strategy<Value = Act> {
@@ -30,6 +32,7 @@ fn act(cores: usize) -> impl Strategy<Value = Act> {
         2 => (0..cores).prop_map(Act::Kick),
         4 => Just(Act::Wake),
         1 => Just(Act::Disturb),
+        1 => (1..100 * QUANTUM).prop_map(Act::Skip),
     ]
 }
 
@@ -108,6 +111,10 @@ impl World {
         }
     }
 
+    fn rests(&self) -> bool {
+        self.lockstep.everyone_rests(|core| self.cores[core].work)
+    }
+
     fn held(&self, core: usize) -> bool {
         let cores = &self.cores;
         self.lockstep
@@ -123,6 +130,12 @@ impl World {
         match act {
             Act::Wake => self.wake(core),
             Act::Disturb if me.halted => self.disturb(core, self.lockstep.now()),
+            Act::Skip(ns) if self.rests() => {
+                let works = |core: usize| self.cores[core].work;
+                assert!(!self.lockstep.forget_kicks(works), "nobody has work");
+                self.lockstep.advance(before + ns);
+                self.kick(core, before + ns);
+            }
             _ if me.halted || self.held(core) => {}
             Act::Run(ns) => {
                 self.cores[core].local += ns;
@@ -140,7 +153,7 @@ impl World {
             }
             // At its own time, however far the others are.
             Act::Kick(other) if other != core => self.kick(other, me.local),
-            Act::Kick(_) | Act::Disturb => {}
+            Act::Kick(_) | Act::Disturb | Act::Skip(_) => {}
         }
         assert!(self.lockstep.now() >= before, "time never goes back");
         self.check();
@@ -274,6 +287,34 @@ fn a_kick_for_nothing_is_forgotten() {
     lockstep.kick(1, 0);
     assert_eq!(lockstep.holder(0, QUANTUM + 1, |_| false), None);
     assert_eq!(lockstep.seat(1).0, State::Idle);
+}
+
+#[test]
+fn work_that_comes_while_a_kick_for_nothing_is_forgotten_counts_from_that_kick() {
+    let lockstep = Lockstep::new(2, QUANTUM);
+    lockstep.resume(0, 0);
+    lockstep.kick(1, 100);
+    let late = 101 + QUANTUM;
+    lockstep.publish(0, late);
+    let looked = std::cell::Cell::new(false);
+    let held = lockstep.holder(0, late, |_| looked.replace(true));
+    assert_eq!(
+        lockstep.seat(1),
+        (State::Kicked, 100),
+        "not from where the machine has come to"
+    );
+    assert_eq!(held.map(|holder| holder.core), Some(1));
+}
+
+#[test]
+fn a_kick_for_nothing_before_a_skip_is_none_for_what_comes_after_it() {
+    let lockstep = Lockstep::new(2, QUANTUM);
+    lockstep.kick(1, 100);
+    assert!(lockstep.everyone_rests(|_| false));
+    assert!(!lockstep.forget_kicks(|_| false));
+    lockstep.advance(1_000_000);
+    lockstep.kick(1, 1_000_000);
+    assert_eq!(lockstep.resume(1, 0), 1_000_000);
 }
 
 #[test]

@@ -559,6 +559,18 @@ fn a_timer_at_the_end_of_time_is_none() {
 }
 
 #[test]
+fn who_was_woken_for_nothing_before_a_skip_starts_after_it() {
+    let machine = build(1);
+    become_role(Role::Ours);
+    machine.kicked(0);
+    *machine.emulator.timer.lock().expect("nobody panicked") = Some((1_000_000, 0));
+    assert_eq!(machine.skip(None), Skip::Moved);
+    machine.resume(0);
+    assert_eq!(machine.local(0), 1_000_000);
+    become_role(Role::Other);
+}
+
+#[test]
 fn timers_fire_in_time_while_others_execute() {
     let machine = build(2);
     let done = AtomicBool::new(false);
