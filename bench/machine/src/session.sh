@@ -4,6 +4,8 @@ probe=/lab/kernel-tests/bench-machine
 echo always > /sys/kernel/mm/transparent_hugepage/enabled
 # The lab's own guest, idle as it is, has ticks and housekeeping: work of a few ms, now and then, on some core.
 for monitor in $(pidof qemu-system-x86_64); do kill -STOP "$monitor"; done
+# So has the kernel's thread that puts pages together to large ones: 2 ms at a time, when it finds some.
+echo 86400000 > /sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs
 # The lab's programs are kept off the cores under test; the probe is not to be.
 echo $$ > /sys/fs/cgroup/cgroup.procs
 chase() { taskset -c 0 numactl --membind "$2" $probe probe chase "$1" "$3" RUNS; }
