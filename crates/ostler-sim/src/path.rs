@@ -56,6 +56,8 @@ pub struct Costs {
     pub disk: Nanos,
     /// What a guest's kernel takes to ask for a block, and again when it comes.
     pub block: Nanos,
+    /// From when a guest boots to when the next does, and from when its vCPUs are up to when its tasks begin.
+    pub start: Nanos,
 }
 
 impl Default for Costs {
@@ -95,6 +97,7 @@ impl Default for Costs {
             ],
             disk: ns(table::DISK),
             block: ns(table::BLOCK),
+            start: ns(table::START),
         }
     }
 }
@@ -113,6 +116,7 @@ impl Costs {
             vhost_rx: code(self.vhost_rx),
             vhost_tx: code(self.vhost_tx),
             exit: code(self.exit),
+            start: code(self.start),
             interrupt: code(self.interrupt),
             ipi: code(self.ipi),
             guest_rx: code(self.guest_rx),

@@ -204,10 +204,10 @@ fn lock_ops(cores: [u32; 4]) -> f64 {
     };
     let tenants = spec(vec![guest], Vec::new(), NicSpec::default(), 1);
     let mut sim = Sim::new(&topology(12, 4), tenants, CpuSet::range(8, 9), place);
-    // Cores of a host at rest take a while to wake.
-    sim.run(Nanos::from_millis(1));
+    // Tasks begin a while after their guest, and cores of a host at rest take a while to wake.
+    sim.run(Nanos::from_millis(2));
     let before = sim.world.work.inner.done(0);
-    sim.run(Nanos::from_millis(3));
+    sim.run(Nanos::from_millis(4));
     (sim.world.work.inner.done(0) - before) / 0.002
 }
 
@@ -218,6 +218,46 @@ fn a_contended_line_goes_as_fast_as_cps_table_1_says() {
     let spread = lock_ops([0, 4, 1, 5]);
     assert!((near / 7.08e6 - 1.0).abs() < 0.03, "{near}");
     assert!(spread < near * 0.8, "{spread} for {near}");
+}
+
+#[test]
+fn tasks_begin_on_a_guest_that_has_booted_and_stay_where_they_do() {
+    let mut cores = std::collections::BTreeSet::new();
+    for seed in 1..=8 {
+        let guest = GuestSpec {
+            programs: vec![Program::Lock {
+                tasks: 2,
+                locks: 1,
+                think: Time::Fixed(Nanos(500)),
+                hold: Time::Fixed(Nanos(100)),
+                lines: 1,
+                spin: Nanos(u64::MAX),
+                declared: true,
+            }],
+            ..GuestSpec::new("g", 8, 1, Workload::Idle, &Costs::default())
+        };
+        let tenants = spec(vec![guest], Vec::new(), NicSpec::default(), seed);
+        let all = |_| CpuSet::range(0, 9);
+        let mut sim = Sim::new(&topology(9, 4), tenants, CpuSet::single(CpuId(8)), all);
+        let began: Vec<u32> = sim.world.work.inner.guests[0]
+            .tasks
+            .iter()
+            .map(|task| task.vcpu)
+            .collect();
+        sim.run(Nanos::from_millis(2));
+        let guest = &sim.world.work.inner.guests[0];
+        let now: Vec<u32> = guest.tasks.iter().map(|task| task.vcpu).collect();
+        assert_eq!(
+            now, began,
+            "vCPUs that come up find none to take from others"
+        );
+        let mut of_vcpus: Vec<u32> = guest.vcpus.iter().map(|vcpu| vcpu.cpu.0).collect();
+        cores.extend(now.iter().map(|v| of_vcpus[*v as usize]));
+        of_vcpus.sort_unstable();
+        of_vcpus.dedup();
+        assert_eq!(of_vcpus.len(), 8, "each has come up, on a core of its own");
+    }
+    assert!(cores.len() > 4, "{cores:?}");
 }
 
 /// Rounds a second of a guest whose tasks wait for each other, with a spinning neighbour on its cores or without.
@@ -241,8 +281,11 @@ fn barrier_rounds(spin: Nanos, neighbour: bool) -> f64 {
     };
     let tenants = spec(guests, Vec::new(), NicSpec::default(), 1);
     let mut sim = Sim::new(&topology(5, 5), tenants, CpuSet::single(CpuId(4)), place);
-    sim.run(Nanos::from_secs(1));
-    sim.world.work.inner.done(0)
+    // Both have begun by then.
+    sim.run(Nanos::from_millis(5));
+    let before = sim.world.work.inner.done(0);
+    sim.run(Nanos::from_millis(1005));
+    sim.world.work.inner.done(0) - before
 }
 
 #[test]

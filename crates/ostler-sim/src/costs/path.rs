@@ -60,10 +60,18 @@ costs! {
     LINE_NODE = 210.1 Nanos, "CPS, table 1: 4.76 million";
     /// Of another node. Those of a socket, 4.45 million, are nearer to a node's; a topology here has no sockets.
     LINE_FAR = 336.7 Nanos, "CPS, table 1: 2.97 million between sockets";
+    /// An entry of a directory that is read, where nobody else reads it (FxMark's MRDM).
+    FX_ENTRY = 176.0 Nanos, "bench/paper/src/bin/calls.rs: a tmpfs, Linux 6.18, x86-64; the least of 51 runs";
+    /// A write of 4 KiB over what is there, likewise (DWOM, DWOL).
+    FX_WRITE = 345.0 Nanos, "bench/paper/src/bin/calls.rs; FxMark's own log of ext4 on an older machine has 627 ns (logs/2019-03-25-21-07-45.640181, DWOL, one core)";
+    /// What of it is the call's, and so is done without the file's lock.
+    FX_CALL = 142.0 Nanos, "bench/paper/src/bin/calls.rs: the same write to /dev/null";
     /// A disk's block.
     DISK = 100_000.0 Nanos, "assumed, no table or figure: 4 KiB of a data centre's NVMe";
     /// What a guest's kernel takes to ask for a block, and again when it comes.
     BLOCK = 1900.0 Nanos, "assumed: as for a packet, half of vSPACE's fig. 11";
+    /// From when a guest boots to when the next does, and from when its vCPUs are up to when its tasks begin.
+    START = 1_000_000.0 Nanos, "assumed, no table or figure: to start a program";
     /// A file's work from memory.
     FILE = 3_320_000_000.0 Nanos, "Hylics, section 5.3 with table 3: 3.32 s";
     /// What a disk takes more.

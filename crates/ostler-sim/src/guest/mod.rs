@@ -252,6 +252,8 @@ pub struct Guest {
     pub tasks: Vec<Task>,
     /// Tasks that wait on vCPUs, in all.
     pub waiting: u32,
+    /// vCPUs that haven't come up yet; `None` once its tasks have begun.
+    pub down: Option<u32>,
     /// When idle vCPUs are next looked for to have them, and how many more are to be kicked now.
     pub relief: (Nanos, u32),
     /// A slice.

@@ -110,9 +110,10 @@ impl Steward {
                 if let Some(count) = counts.get_mut(&cpu).filter(|_| wants) {
                     *count += 1;
                 }
+                // A vCPU that sleeps wakes where it was, if it can. One that never ran is nowhere yet.
+                let there = wants || view.moves(*thread).0 > 0;
                 HintsVcpu {
-                    // A vCPU that sleeps wakes where it was, if it can.
-                    cpu: Some(cpu),
+                    cpu: there.then_some(cpu),
                     pin: pins.get(at).copied().unwrap_or(false),
                 }
             });

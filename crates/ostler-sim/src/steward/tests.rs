@@ -365,6 +365,36 @@ fn a_vcpu_stays_in_its_cache_group_while_its_guest_asks_and_the_host_grants_it()
 }
 
 #[test]
+fn a_vcpu_that_never_ran_is_nowhere() {
+    let (mut world, mut guests) = world(MILLISECOND / 4);
+    let spawn = Spawn {
+        group: Some(guests[0].group),
+        ..Spawn::default()
+    };
+    world.work.threads.push((0, 0));
+    guests[0].vcpus.push(world.host.spawn(spawn, Nanos::ZERO));
+    let mut hinted = intent(TIME_SHARING);
+    hinted.hints = Some(ostler_model::HintsIntent::default());
+    hinted.guests[0].terms.hints = true;
+    let mut with = steward(hinted, guests);
+    let turns = run(&mut world, &mut with, 2);
+    for turn in turns.iter().skip(1) {
+        let wishes = turn.snapshot.wishes.iter();
+        let mut of = wishes.filter(|wishes| wishes.guest == "lc".into());
+        let vcpus = &of.next().unwrap().vcpus;
+        let known: Vec<_> = vcpus.iter().map(|vcpu| vcpu.cpu.is_some()).collect();
+        assert_eq!(known, [true, true, true, true, false]);
+        let shown = turn.plan.hints.as_ref().unwrap();
+        let groups: Vec<_> = shown.guests[0]
+            .vcpus
+            .iter()
+            .map(|v| v.group.is_some())
+            .collect();
+        assert_eq!(groups, known);
+    }
+}
+
+#[test]
 fn the_boost_scheduler_comes_and_goes_with_the_plan() {
     let (mut world, guests) = world(MILLISECOND / 4);
     let mut boosted = intent(TIME_SHARING);

@@ -166,6 +166,7 @@ const DISK: u64 = 3 << 56;
 const HARD: u64 = 4 << 56;
 const SOFT: u64 = 5 << 56;
 const MEMORY: u64 = 6 << 56;
+const BOOT: u64 = 7 << 56;
 const KIND: u64 = 0xff << 56;
 
 impl Tenants {
@@ -267,6 +268,7 @@ impl Tenants {
             tasks: Vec::new(),
             waiting: 0,
             relief: (Nanos::ZERO, 0),
+            down: Some(spec.vcpus),
             slice: Nanos(u64::from(scale) * 700_000),
             halt_poll: spec.halt_poll,
             memory_waits: spec.memory_waits,
@@ -317,18 +319,44 @@ impl Tenants {
         &self.costs
     }
 
-    /// Tasks begin, and clients.
+    /// Guests boot, one after the other, and clients begin. A kernel runs on each of its vCPUs before any task does: so each of them is on some core from then on,
+    /// where the host put it, and tasks begin on vCPUs that are idle ([`Tenants::booted`]). At one instant whichever cores were through first would take the
+    /// others' vCPUs, and all would end up there.
     pub fn begin(&mut self, out: &mut Effects) {
-        for g in 0..self.guests.len() as u32 {
-            for task in 0..self.guests[g as usize].tasks.len() as u32 {
-                self.start_task(g, task, out);
-            }
+        for g in 0..self.guests.len() as u64 {
+            out.alarm(Nanos(self.costs.start.0 * g), BOOT | g);
         }
         for client in 0..self.clients.len() {
             self.next_arrival(client, out);
         }
         if self.tiers.is_some() {
             out.alarm(tiers::PASS, MEMORY);
+        }
+    }
+
+    /// A guest boots; or, once it has, its tasks begin. One that something woke before its turn has booted by then.
+    fn boot(&mut self, g: u32, out: &mut Effects) {
+        let guest = &self.guests[g as usize];
+        match guest.down {
+            None => {}
+            Some(0) => self.booted(g, out),
+            Some(_) => {
+                for vcpu in &guest.vcpus {
+                    out.notify(vcpu.thread);
+                }
+            }
+        }
+    }
+
+    /// A guest's tasks begin.
+    fn booted(&mut self, g: u32, out: &mut Effects) {
+        let guest = &mut self.guests[g as usize];
+        if guest.dead {
+            return;
+        }
+        guest.down = None;
+        for task in 0..self.guests[g as usize].tasks.len() as u32 {
+            self.start_task(g, task, out);
         }
     }
 
@@ -373,6 +401,17 @@ fn add_program(guest: &mut Guest, program: Program) {
         Program::Barrier { .. } => guest.placing.finds = true,
         Program::Serve { .. } | Program::Compute { .. } | Program::Disk { .. } => {}
     }
+    // Where the first of them are is of no account to most. Those that hand lines over are compared by it, and the vCPUs of low numbers are on neighbouring cores
+    // where a guest boots alone: they begin on any.
+    let mut starts: Vec<u32> = (0..guest.vcpus.len() as u32).collect();
+    if let Program::Lock { tasks, .. } = &program
+        && (*tasks as usize) < starts.len()
+    {
+        for at in 0..*tasks as usize {
+            let rest = (starts.len() - at) as u64;
+            starts.swap(at, at + guest.stream.below(rest) as usize);
+        }
+    }
     let mut service = Service::default();
     for number in 0..count {
         let task = first + number;
@@ -382,7 +421,7 @@ fn add_program(guest: &mut Guest, program: Program) {
             number,
             activity: Activity::Blocked,
             phase: Phase::Start,
-            vcpu: task % guest.vcpus.len() as u32,
+            vcpu: starts[task as usize % starts.len()],
             go: false,
             vruntime: 0,
             slice: Nanos::ZERO,
@@ -447,6 +486,7 @@ impl Work for Tenants {
             CLIENT => self.arrive(number as usize, now, out),
             MODERATION => self.alarmed(number as u32, now, out),
             MEMORY => self.memory_passes(now, out),
+            BOOT => self.boot(number as u32, out),
             DISK => self.block_came((number >> 24) as u32, (number & 0xff_ffff) as u32, now, out),
             _ => {}
         }

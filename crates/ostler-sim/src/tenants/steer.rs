@@ -198,7 +198,11 @@ impl Tenants {
     /// Whether a guest's own work rests: what computes without end and what reads its disk.
     pub fn rest(&mut self, g: u32, rests: bool, out: &mut Effects) {
         let guest = &mut self.guests[g as usize];
-        if std::mem::replace(&mut guest.resting, rests) == rests || guest.dead {
+        // Tasks that haven't begun yet find out when they do.
+        if std::mem::replace(&mut guest.resting, rests) == rests
+            || guest.dead
+            || guest.down.is_some()
+        {
             return;
         }
         for task in 0..guest.tasks.len() as u32 {

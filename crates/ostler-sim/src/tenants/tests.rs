@@ -31,6 +31,7 @@ fn free() -> Costs {
         line: [Nanos(0); 4],
         disk: Nanos(0),
         block: Nanos(0),
+        start: Nanos(0),
     }
 }
 

@@ -3,7 +3,7 @@
 use ostler_model::{CpuId, Nanos};
 
 use super::ways::scaled;
-use super::{DISK, Tenants};
+use super::{BOOT, DISK, Tenants};
 use crate::guest::place::set;
 use crate::guest::{Activity, Program, Segment, Then, Told};
 use crate::net::Stage;
@@ -26,10 +26,17 @@ impl Tenants {
         let guest = &mut self.guests[g as usize];
         let vcpu = &mut guest.vcpus[v as usize];
         vcpu.on = Some(cpu);
-        vcpu.cpu = cpu;
+        let comes_up = std::mem::replace(&mut vcpu.cpu, cpu).0 == u32::MAX;
         set(&mut guest.placing.sets.preempted, v, false);
         if guest.dead {
             return Next::Sleep;
+        }
+        if comes_up && let Some(down) = &mut guest.down {
+            *down -= 1;
+            if *down == 0 {
+                // Not before all have gone idle: on a guest's vCPUs and on cores, whoever has nothing yet takes what waits for others.
+                out.alarm(now.saturating_add(self.costs.start), BOOT | u64::from(g));
+            }
         }
         let next = loop {
             let vcpu = &self.guests[g as usize].vcpus[v as usize];
