@@ -12,6 +12,10 @@ mod anubis_3_6;
 mod anubis_3_8;
 #[path = "../anubis-3-9/figure.rs"]
 mod anubis_3_9;
+#[path = "../cps-10/figure.rs"]
+mod cps_10;
+#[path = "../cps-12/figure.rs"]
+mod cps_12;
 #[path = "../cps-7/figure.rs"]
 mod cps_7;
 #[path = "../cps-8/figure.rs"]
@@ -58,6 +62,8 @@ pub fn all() -> Result<Vec<Figure>> {
         figure!("anubis-3-11", anubis_3_11),
         figure!("cps-7", cps_7),
         figure!("cps-8", cps_8),
+        figure!("cps-10", cps_10),
+        figure!("cps-12", cps_12),
         figure!("hylics-22", hylics_22),
         figure!("hylics-23", hylics_23),
         figure!("hylics-table3", hylics_table3),

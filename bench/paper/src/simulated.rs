@@ -23,7 +23,7 @@ pub struct Simulated {
     busy: Vec<BTreeMap<(u32, String), f64>>,
 }
 
-/// A quick run's steps are so much shorter.
+/// A quick run's steps are so much shorter, and what goes before them.
 const QUICK: f64 = 0.1;
 
 impl Simulated {
@@ -34,6 +34,7 @@ impl Simulated {
         let mut seeds = seeds;
         if how.quick {
             seeds = 1;
+            scenario.settle_s *= QUICK;
             let loads = scenario.loads.iter_mut();
             loads
                 .flat_map(|load| &mut load.steps)
