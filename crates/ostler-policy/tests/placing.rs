@@ -139,8 +139,18 @@ fn what_a_packet_takes_is_measured() {
             _ => None,
         })
     };
+    // If a thousandth of them had come as far, these took a thousand times as much.
+    for flow in &mut again.flows {
+        flow.hops[0].packets_per_s = Some(flow.packets_per_s / 1000.0);
+    }
+    for worker in &mut again.guests[0].vhost {
+        worker.usage.run.0 /= 1000;
+    }
+    let few = decided(&facts, &again, &intent, &first.state);
     let (first, second) = (slowdown(&first).unwrap(), slowdown(&second).unwrap());
     assert!(second + 0.5 < first, "{second} after {first}");
+    let few = slowdown(&few).unwrap();
+    assert!(few > second + 0.5, "{few} for {second}");
     // Of a packet that a worker had, a tenth came as far: it takes ten times as much, a whole core of what the queue brings.
     let mut lossy = light;
     for flow in &mut lossy.flows {
@@ -155,6 +165,40 @@ fn what_a_packet_takes_is_measured() {
     let none = decided(&facts, &lossy, &intent, &State::default());
     let (all, none) = (slowdown(&all).unwrap(), slowdown(&none).unwrap());
     assert!(all > none + 0.5, "{all} for {none}");
+}
+
+#[test]
+fn what_a_packet_takes_of_a_vcpu_is_of_those_that_came_to_it() {
+    let facts = host();
+    let mut intent = placing(SPLIT);
+    intent.placement.as_mut().unwrap().vcpus = true;
+    let mut lossy = seen(&facts);
+    for (at, flow) in (0..).zip(&mut lossy.flows) {
+        flow.hops[0].vcpu = Some(at);
+        flow.hops[0].packets_per_s = Some(flow.packets_per_s / 100.0);
+    }
+    for worker in &mut lossy.guests[0].vhost {
+        worker.usage.run = Nanos(1);
+    }
+    for vcpu in &mut lossy.guests[0].vcpus {
+        vcpu.usage.run = nanos(0.01);
+    }
+    let slowdown = |snapshot: &Snapshot| {
+        let decision = decided(&facts, snapshot, &intent, &State::default());
+        let mut reasons = decision.reasons.iter();
+        let found = reasons.find_map(|reason| match reason {
+            Reason::Placed { slowdown, .. } => Some(*slowdown),
+            _ => None,
+        });
+        found.unwrap()
+    };
+    let few = slowdown(&lossy);
+    lossy
+        .flows
+        .iter_mut()
+        .for_each(|flow| flow.hops[0].packets_per_s = None);
+    let all = slowdown(&lossy);
+    assert!(few > all + 0.5, "{few} for {all}");
 }
 
 #[test]
@@ -289,11 +333,21 @@ fn cores_that_are_shared_by_time_are_one_pool() {
     assert!(decision.plan.groups.shared);
     let distinct: CpuSet = cores(placement(&decision)).into_iter().map(CpuId).collect();
     assert!(distinct.is_subset(&set("0-3")), "{distinct}");
-    let guest = &decision.plan.guests[0];
-    assert_eq!(guest.vhost_pins.len(), 4, "all or none");
+    let given = &decision.plan.guests[0];
+    assert_eq!(given.vhost_pins.len(), 4, "all or none");
     // The guest's vCPUs are where its rule has them, one each.
-    assert_eq!(guest.vcpu_cpus, set("0-1"));
-    assert_eq!(guest.vcpu_pins, [CpuId(0), CpuId(1)]);
+    assert_eq!(given.vcpu_cpus, set("0-1"));
+    assert_eq!(given.vcpu_pins, [CpuId(0), CpuId(1)]);
+
+    // Workers that aren't placed have cores in turn, and another guest's begin elsewhere.
+    let mut two = snapshot(&facts, vec![guest("lc0", 2, 4), guest("lc1", 2, 4)]);
+    two.sockets = crowded.sockets;
+    two.flows = vec![flow(0, "lc0", 5e5), flow(0, "lc1", 4e5)];
+    two.flows[1].queue = 1;
+    let decision = decided(&facts, &two, &intent, &State::default());
+    let others = |at: usize| &decision.plan.guests[at].vhost_pins[1..];
+    assert_eq!(others(0), [1, 2, 3].map(CpuId));
+    assert_eq!(others(1), [5, 6, 7].map(CpuId));
 }
 
 #[test]
