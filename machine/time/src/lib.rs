@@ -28,7 +28,7 @@
 //! - **Cures.** Two faults of QEMU's TCG make guests of the emulated host die or hang; [`qemu::cure`] mends both in
 //!   memory, and says so. A third kills a host that traces itself; [`qemu::stale`] looks out for it.
 //! - **Real cores.** Who waits for another core spins, then gives way, then sleeps ([`machine`]); idle real cores are kept awake
-//!   meanwhile ([`awake`]), and QEMU's main loop leaves the virtual clock's timers alone ([`qemu::mainloop`]).
+//!   meanwhile ([`awake`]), threads ask for short turns ([`slices`]), and QEMU's main loop leaves the virtual clock's timers alone ([`qemu::mainloop`]).
 //! - **Fused machines**, QEMUs of different instruction sets, are in lockstep with each other and interrupt each other at a set
 //!   latency ([`fused`], [`doorbell`]). With caches, they share one model of what accesses cost.
 //! - **The watchdog** ([`watch`]) tells what each core was waiting for when time stands still or timers aren't fired.
@@ -52,5 +52,6 @@ pub mod machine;
 pub mod options;
 pub mod qemu;
 pub mod refusal;
+pub mod slices;
 pub mod threads;
 pub mod watch;

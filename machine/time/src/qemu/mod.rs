@@ -36,6 +36,7 @@ use crate::awake::{Awake, LATENCY};
 use crate::machine::Machine;
 use crate::options::{Clock, Idle, Options, Timing};
 use crate::refusal::Refusal;
+use crate::slices;
 use crate::threads::{Role, become_role};
 use crate::watch;
 
@@ -363,6 +364,7 @@ fn start(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Refusal
         .name(format!("time/{name}"))
         .spawn(move || {
             become_role(Role::Ours);
+            let _ = slices::ask(); // a matter of speed alone
             body();
         })
         .map(|_| ())
@@ -455,6 +457,7 @@ unsafe extern "C" fn core_made(_: u64, core: c_uint) {
         MADE.get_or_init(|| device::make(devices));
     }
     become_role(Role::Core(number(core)));
+    let _ = slices::ask(); // a matter of speed alone
     let index = c_int::try_from(core).unwrap_or(c_int::MAX);
     // SAFETY: it only looks the core up.
     let cpu = unsafe { (qemu.symbols.qemu_get_cpu)(index) };
