@@ -20,6 +20,7 @@ mod memory;
 pub mod packages;
 pub mod program;
 pub mod progress;
+mod pulse;
 pub mod run;
 pub mod scenario;
 pub mod setup;
