@@ -1,9 +1,9 @@
 //! Short turns on the real cores, for threads that hand over to each other.
 //!
 //! In lockstep, threads go on for some microseconds and let the next one go on. Where others have the real cores, each of those hand-overs waits until
-//! one of them has had its slice, milliseconds, and gives up as much of our own. Since Linux 6.12, a thread may ask for slices of a length of its own, of
-//! 0.1 ms at least: it comes sooner, and has no more of the real core for it (Stoica and Abdel-Wahab, "Earliest Eligible Virtual Deadline First", 1995:
-//! of those who haven't had their share the one whose slice would end first). Older kernels don't listen.
+//! one of them has had its slice, milliseconds; and who gives way puts itself off by a slice of its own. Since Linux 6.12, a thread may ask for slices of another
+//! length, of 0.1 ms at least: its turn comes sooner, and is as much shorter (Stoica and Abdel-Wahab, "Earliest Eligible Virtual Deadline First", 1995: of those
+//! who haven't had their share, the one whose slice would end first). Older kernels don't listen.
 //!
 //! It is a matter of speed alone, as [`crate::awake`] is.
 #![allow(
