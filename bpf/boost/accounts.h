@@ -87,40 +87,69 @@ static __always_inline void follow(struct boost_thread *thread, struct boost_ser
 	thread->vcpu.confidence = service->confidence;
 }
 
-/* One that has slept is in its guest's pool no longer, by the lock's holder. */
-static __always_inline void rise(struct boost_thread *thread, struct boost_service *service,
-				 const struct boost_domain *slept)
-{
-	if (service && slept)
-		boost_rises(&config, service->pools, thread->pooled, &thread->vcpu, slept->now);
-	thread->pooled = 0;
-}
-
-/* One that sleeps is in its guest's pool, by the lock's holder. */
+/* One that sleeps leaves its guest's pool what it is due, by the lock's holder. */
 static __always_inline void rest(struct boost_thread *thread, struct boost_service *service,
 				 const struct boost_domain *domain)
 {
-	if (!thread->pooled)
-		thread->pooled = boost_rests(&config, service->pools, &thread->vcpu, thread->domain,
-					     domain->now);
+	struct boost_pool *pool = boost_pool_at(service->pools, thread->pool);
+
+	if (!pool || thread->rests)
+		return;
+	boost_sleeps(&config, pool, &thread->vcpu, domain->now);
+	thread->rests = 1;
 }
 
-/* One that slept when it was let in has yet to run here. */
-__noinline int is_let_in_asleep(struct boost_thread *thread)
+/* One that has slept does so no longer, by the lock's holder. */
+static __always_inline void rise(struct boost_thread *thread, struct boost_service *service,
+				 const struct boost_domain *slept)
+{
+	struct boost_pool *pool = boost_pool_at(service->pools, thread->pool);
+
+	if (pool && thread->rests)
+		boost_wakes(&config, pool, &thread->vcpu, slept->now);
+	thread->rests = 0;
+}
+
+/* One is in its guest's pool no longer, by the lock's holder. */
+static __always_inline void leave(struct boost_thread *thread, struct boost_service *service,
+				  const struct boost_domain *domain)
+{
+	struct boost_pool *pool;
+
+	rise(thread, service, domain);
+	pool = boost_pool_at(service->pools, thread->pool);
+	if (pool)
+		boost_leaves(&config, pool, &thread->vcpu, domain->now);
+	thread->pool = 0;
+}
+
+/* A thread's account, where it is one of a guest's vCPUs; NULL else. */
+static __always_inline struct boost_service *pools_of(const struct boost_thread *thread)
+{
+	u32 number = thread->guest;
+
+	return number && !thread->works ? bpf_map_lookup_elem(&services, &number) : NULL;
+}
+
+/* A thread is let in where its domain is, awake or not, or is gone. */
+__noinline int let_in(struct boost_thread *thread, bool in, bool asleep)
 {
 	struct boost_service *service;
 	struct boost_domain *domain;
-	u32 number;
 
-	if (!thread || !thread->guest || thread->works)
+	if (!thread)
 		return 0;
-	number = thread->guest;
-	service = bpf_map_lookup_elem(&services, &number);
+	service = pools_of(thread);
 	domain = domain_of(thread->domain);
 	if (!service || !domain)
 		return 0;
 	bpf_spin_lock(&ledger);
-	rest(thread, service, domain);
+	leave(thread, service, domain);
+	if (in)
+		thread->pool = boost_joins(&config, service->pools, &thread->vcpu, thread->domain,
+					   domain->now);
+	if (asleep)
+		rest(thread, service, domain);
 	bpf_spin_unlock(&ledger);
 	return 0;
 }
@@ -158,24 +187,28 @@ __noinline int settle(struct boost_thread *thread, struct boost_thread *waits, u
 			waited = ran;
 	}
 	bpf_spin_lock(&ledger);
-	if (service && domain && !thread->works)
-		pool = boost_pool_of(service->pools, thread->domain);
+	if (service && domain)
+		pool = boost_pool_at(service->pools, thread->pool);
 	if (pool) {
-		ran -= boost_bear(&config, pool, thread->vcpu.vtime + ran, domain->now, ran);
+		ran -= boost_bear(&config, pool, &thread->vcpu, thread->vcpu.vtime + ran,
+				  domain->now, ran);
 		if (waited > ran)
 			waited = ran;
 	}
 	if (!thread->works)
 		served = charge_service(thread, service, domain);
 	if (pool && served) {
-		borne = boost_bear(&config, pool, thread->vcpu.vtime, domain->now, served);
+		borne = boost_bear(&config, pool, &thread->vcpu, thread->vcpu.vtime, domain->now,
+				   served);
 		thread->vcpu.vtime -= borne;
 	}
 	thread->vcpu.vtime += ran - waited;
 	if (waited) {
+		u64 was = waits->vcpu.vtime;
+
 		boost_charge(&config, &thread->vcpu, guest, &waits->vcpu, lender, waited,
 			     thread->boosted || boost_does_io(&config, &thread->vcpu));
-		if (domain && guest->balance_ns > 0)
+		if (domain && (guest->balance_ns > 0 || waits->vcpu.vtime != was))
 			domain->stirred = 1;
 	}
 	if (service && thread->works) {
@@ -219,7 +252,6 @@ __noinline int redeem(struct boost_thread *thread, u32 tid, u64 least)
 	struct boost_guest *guest, *paid;
 	struct boost_domain *domain;
 	struct boost_pool *pool = NULL;
-	u32 number;
 
 	if (!thread || !tid || !thread->guest || thread->works)
 		return 0;
@@ -230,15 +262,16 @@ __noinline int redeem(struct boost_thread *thread, u32 tid, u64 least)
 	if (!waits || !waits->guest)
 		return 0;
 	paid = guest_of(waits);
-	number = thread->guest;
-	service = bpf_map_lookup_elem(&services, &number);
+	service = pools_of(thread);
 	domain = domain_of(thread->domain);
 	if (!paid || !service || !domain)
 		return 0;
 	bpf_spin_lock(&ledger);
-	if (thread->pooled)
-		pool = boost_pool_of(service->pools, thread->domain);
-	boost_redeem(&config, &thread->vcpu, guest, &waits->vcpu, paid, least, pool, domain->now);
+	if (thread->rests)
+		pool = boost_pool_at(service->pools, thread->pool);
+	if (boost_redeem(&config, &thread->vcpu, guest, &waits->vcpu, paid, least, pool,
+			 domain->now))
+		domain->stirred = 1;
 	bpf_spin_unlock(&ledger);
 	return 0;
 }

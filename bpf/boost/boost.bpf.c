@@ -41,10 +41,6 @@ char LICENSE[] SEC("license") = "GPL";
 /* Other domains that a core without work looks into. */
 #define STEAL_MAX 64
 
-/* What makes a core a better one to take than any that lacks it. Virtual times stay below. */
-#define TAKES_UNBOOSTED (1ULL << 63)
-#define TAKES_AT_ONCE (1ULL << 62)
-
 /*
  * How readily a thread takes a core from the one that has it, 0: not at all. A function of its
  * own, so that the verifier goes through it apart from the loop over cores: what it learns of
@@ -78,26 +74,20 @@ __noinline u64 rate(struct task_struct *p __arg_trusted, struct boost_thread *th
 				    boosted)
 		  : boosted || thread->vcpu.vtime + settings.wake_granularity_ns >= vtime)
 		return 0;
-	if (!boosted)
-		vtime |= TAKES_UNBOOSTED;
-	if (core->runs)
-		vtime |= TAKES_AT_ONCE;
-	return vtime + 1;
+	return boost_rate(vtime, boosted, core->runs);
 }
 
 /*
- * The core that a thread takes from another, or -1: one whose vCPU isn't boosted goes before one
- * whose is, then one whose vCPU runs before one where it waits for other work to end, and of those
- * the one whose vCPU has had most. `least` is what meets() tells of the thread. `event` tells why
- * it takes one: for an event, as boost.h allows, or by its own right, because it has had so much
- * less.
+ * The core that a thread takes from another, or -1: that where it was, if it stays there, else the
+ * one that it takes most readily. `least` is what meets() tells of the thread. `event` tells why it
+ * takes one: for an event, as boost.h allows, or by its own right, because it has had so much less.
  */
 __noinline int victim(struct task_struct *p __arg_trusted, struct boost_thread *thread, u64 least,
 		      bool event)
 {
 	struct boost_domain *domain;
-	u64 best_rate = 0;
 	int best = -1, i;
+	u64 best_rate;
 
 	if (!p || !thread)
 		return -1;
@@ -106,6 +96,11 @@ __noinline int victim(struct task_struct *p __arg_trusted, struct boost_thread *
 		return -1;
 	if (least == ~0ULL)
 		least = domain->now;
+	best_rate = rate(p, thread, thread->cpu, least, event);
+	if (best_rate)
+		best = thread->cpu;
+	if (boost_stays(best_rate, domain->now))
+		return best;
 	bpf_for(i, 0, BOOST_DOMAIN_CORES_MAX)
 	{
 		u64 rated;
@@ -132,6 +127,25 @@ static __always_inline void take_core(struct boost_core *core, u32 cpu, u32 tid)
 	core->next = tid;
 	if (core->runs)
 		scx_bpf_kick_cpu(cpu, SCX(scx_kick_flags, SCX_KICK_PREEMPT));
+}
+
+/*
+ * A thread is on another domain's scale from now on, where its virtual time is as told, and awake
+ * in its guest's pool there, if that is told; by the lock's holder.
+ */
+static __always_inline void move_to(struct boost_thread *thread, struct boost_service *service,
+				    const struct boost_domain *slept, u32 number,
+				    const struct boost_domain *domain, u64 vtime)
+{
+	bool joins = service && !thread->works;
+
+	if (joins && slept)
+		leave(thread, service, slept);
+	thread->vcpu.vtime = vtime;
+	thread->domain = number;
+	if (joins)
+		thread->pool =
+		    boost_joins(&config, service->pools, &thread->vcpu, number, domain->now);
 }
 
 /* How long a vCPU that goes before others may run. */
@@ -184,7 +198,7 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 	domain = domain_of(number);
 	if (thread && domain) {
 		from = thread->domain != number;
-		if (thread->works || thread->pooled)
+		if (guest && (thread->works || thread->rests || from))
 			service = bpf_map_lookup_elem(&services, &guest);
 		if (thread->works) {
 			if (service)
@@ -203,17 +217,18 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 			least = meets(number, cpu, p->pid, &met);
 		if (wakes && !from && !thread->moved)
 			redeem(thread, met.tid, least);
-		vtime = rescaled(thread->vcpu.vtime, thread->domain, number);
-		slept = domain_of(thread->domain);
+		slept = domain;
+		if (from) {
+			slept = domain_of(thread->domain);
+			vtime = rescaled(thread->vcpu.vtime, thread->domain, number);
+		}
 		bpf_spin_lock(&ledger);
-		if (thread->pooled)
-			rise(thread, service, slept);
 		if (service && thread->works)
 			hand_on(thread, service);
-		if (from) {
-			thread->vcpu.vtime = vtime;
-			thread->domain = number;
-		}
+		else if (service && slept)
+			rise(thread, service, slept);
+		if (from)
+			move_to(thread, service, slept, number, domain, vtime);
 		if (service && thread->works)
 			follow(thread, service, leads);
 		if (least == ~0ULL)
@@ -303,7 +318,7 @@ __noinline int serve(u32 number, u32 cpu)
 		return scx_move_first(number);
 	/* Before the look, so that who comes after it isn't missed. */
 	domain->stirred = 0;
-	if (!look(number, cpu, &head))
+	if (!look(number, cpu, LOOK_MAX, &head))
 		return 0;
 	if (!head.calm)
 		domain->stirred = 1;
@@ -353,7 +368,7 @@ __noinline int keeps(struct boost_thread *runs, u32 number, u32 cpu, u64 ran)
 
 	if (!runs)
 		return 0;
-	if (!look(number, cpu, &head)) {
+	if (!glance(number, cpu, &head)) {
 		settle(runs, NULL, ran, false);
 		runs->charged_at += ran;
 		runs->runs_since = bpf_ktime_get_ns();
@@ -421,19 +436,19 @@ static __always_inline void arrive(struct boost_thread *thread, u32 number)
 {
 	struct boost_domain *domain = domain_of(number), *slept = domain_of(thread->domain);
 	struct boost_service *service = NULL;
-	u32 guest = thread->guest;
 	u64 vtime;
 
-	if (!domain)
+	if (!domain || !slept)
 		return;
-	if (thread->pooled)
-		service = bpf_map_lookup_elem(&services, &guest);
+	if (thread->rests || domain != slept)
+		service = pools_of(thread);
 	vtime = rescaled(thread->vcpu.vtime, thread->domain, number);
 	bpf_spin_lock(&ledger);
-	if (thread->pooled)
+	if (service)
 		rise(thread, service, slept);
-	thread->vcpu.vtime = boost_arrives(&config, vtime, domain->now);
-	thread->domain = number;
+	if (domain != slept)
+		move_to(thread, service, slept, number, domain, vtime);
+	thread->vcpu.vtime = boost_arrives(&config, thread->vcpu.vtime, domain->now);
 	thread->followed = thread->vcpu.vtime;
 	bpf_spin_unlock(&ledger);
 }
@@ -504,7 +519,7 @@ void BPF_PROG(boost_stopping, struct task_struct *p, bool runnable)
 	/* Only what goes beyond a share is anybody else's; most never do, and need no search. */
 	waits = NULL;
 	if ((thread->boosted || boost_does_io(&config, &thread->vcpu)) &&
-	    look(core->domain, cpu, &head))
+	    glance(core->domain, cpu, &head))
 		waits = thread_of(head.first);
 	settle(thread, waits, ran, !runnable);
 	thread->charged_at += ran;
@@ -527,14 +542,45 @@ void BPF_PROG(boost_tick_op, struct task_struct *p)
 	boost_tick(&config, &thread->vcpu, task);
 }
 
+/* Whether a thread may run on a core of a domain. */
+__noinline int may_run_in(struct task_struct *p __arg_trusted, u32 number)
+{
+	struct boost_domain *domain = domain_of(number);
+	int i;
+
+	if (!p || !domain)
+		return 0;
+	bpf_for(i, 0, BOOST_DOMAIN_CORES_MAX)
+	{
+		if (i >= domain->cores)
+			break;
+		if (bpf_cpumask_test_cpu(domain->core[i], p->cpus_ptr))
+			return 1;
+	}
+	return 0;
+}
+
+/*
+ * A thread is told where it may run: it meets others from now on. enqueue() comes next, or when it
+ * wakes. Until then one that sleeps does so where it is to wake, as far as that is known, and its
+ * siblings there have what it leaves: a turn, not what it has left elsewhere so far.
+ */
 SEC("struct_ops/boost_set_cpumask")
 void BPF_PROG(boost_set_cpumask, struct task_struct *p, const struct cpumask *cpumask)
 {
 	struct boost_thread *thread = thread_of(p->pid);
+	struct boost_core *core;
 
-	/* It meets others from now on: enqueue() comes next, or when it wakes. */
-	if (thread)
-		thread->moved = 1;
+	if (!thread)
+		return;
+	thread->moved = 1;
+	if (!thread->rests || may_run_in(p, thread->domain))
+		return;
+	core = core_of(bpf_cpumask_first(p->cpus_ptr));
+	if (core && core->domain != thread->domain) {
+		arrive(thread, core->domain);
+		let_in(thread, true, true);
+	}
 }
 
 SEC("struct_ops/boost_enable")
@@ -562,19 +608,16 @@ void BPF_PROG(boost_enable, struct task_struct *p)
 	new.charged_at = p->se.sum_exec_runtime;
 	bpf_map_update_elem(&threads, &tid, &new, BPF_ANY);
 	/* Zero is for one that sleeps, also as its policy changes (kernel/sched/core.c). */
-	if (!p->on_rq)
-		is_let_in_asleep(thread_of(tid));
+	let_in(thread_of(tid), true, !p->on_rq);
 }
 
 SEC("struct_ops/boost_disable")
 void BPF_PROG(boost_disable, struct task_struct *p)
 {
 	u32 tid = p->pid;
-	struct boost_thread *thread = thread_of(tid);
 
 	/* Who is gone leaves nothing. */
-	if (thread && thread->pooled)
-		arrive(thread, thread->domain);
+	let_in(thread_of(tid), false, false);
 	bpf_map_delete_elem(&threads, &tid);
 }
 

@@ -4,9 +4,10 @@
  *
  * The queue is sorted by what virtual times were when each came to wait. boost.h moves virtual time
  * between a vCPU that runs and the first that waits, so the few at the head are compared by what
- * they have now, as long as anybody there has something to pay or an event to run for. If not, the
- * first is taken as it is, which is several times cheaper. Who runs next is decided in dispatch()
- * alone, except that a vCPU that wakes for an event is put on the core that it takes at once.
+ * they have now, as long as anybody there has something to pay or an event to run for, or isn't in
+ * its place. If not, the first is taken as it is, which is several times cheaper. Who runs next is
+ * decided in dispatch() alone, except that a vCPU that wakes for an event is put on the core that
+ * it takes at once.
  */
 #ifndef OSTLER_BOOST_QUEUE_H
 #define OSTLER_BOOST_QUEUE_H
@@ -38,13 +39,15 @@ struct head {
 	u32 second;
 	/* The first that has an event. */
 	u32 urgent;
-	/* Nobody in the whole queue has one, or a debt. */
+	/* Nobody in the whole queue has one, or a debt, and all are in their places. */
 	u32 calm;
+	/* Of the one before in the queue. */
+	u64 before;
 	u64 first_vtime;
 	u64 second_vtime;
 };
 
-__noinline int look(u32 number, u32 cpu, struct head *head)
+__noinline int look(u32 number, u32 cpu, u32 most, struct head *head)
 {
 	struct task_struct *p;
 
@@ -56,6 +59,7 @@ __noinline int look(u32 number, u32 cpu, struct head *head)
 	head->second = 0;
 	head->urgent = 0;
 	head->calm = 1;
+	head->before = 0;
 	head->first_vtime = ~0ULL;
 	head->second_vtime = ~0ULL;
 	/* To begin a walk costs several times as much. */
@@ -66,17 +70,18 @@ __noinline int look(u32 number, u32 cpu, struct head *head)
 		struct boost_thread *thread;
 		u64 vtime;
 
-		if (++head->searched > SEARCH_MAX || head->looked >= LOOK_MAX) {
+		if (++head->searched > SEARCH_MAX || head->looked >= most) {
 			head->calm = 0;
 			break;
 		}
 		thread = thread_of(p->pid);
-		if (!thread || stirs(thread))
+		vtime = thread ? thread->vcpu.vtime : 0;
+		if (!thread || vtime < head->before || stirs(thread))
 			head->calm = 0;
+		head->before = vtime;
 		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
 		head->looked++;
-		vtime = thread ? thread->vcpu.vtime : 0;
 		if (thread && thread->event_at && thread->guest && !head->urgent)
 			head->urgent = p->pid;
 		if (vtime < head->first_vtime) {
@@ -90,6 +95,14 @@ __noinline int look(u32 number, u32 cpu, struct head *head)
 		}
 	}
 	return head->looked;
+}
+
+/* The same, of no more than are needed to know the two: in a calm queue the first that may run. */
+static __always_inline int glance(u32 number, u32 cpu, struct head *head)
+{
+	struct boost_domain *domain = domain_of(number);
+
+	return look(number, cpu, domain && !domain->stirred ? 2 : LOOK_MAX, head);
 }
 
 /* Of the others on a thread's core. */
@@ -114,7 +127,7 @@ __noinline u64 meets(u32 number, u32 cpu, u32 tid, struct met *met)
 
 	if (!met)
 		return ~0ULL;
-	look(number, cpu, &head);
+	glance(number, cpu, &head);
 	least = head.first == tid ? head.second_vtime : head.first_vtime;
 	met->tid = head.first == tid ? head.second : head.first;
 	has = core ? has_core(core) : 0;

@@ -98,10 +98,14 @@ static __always_inline struct boost_domain *domain_of(u32 number)
  */
 static __always_inline u64 rescaled(u64 vtime, u32 from, u32 to)
 {
-	struct boost_domain *here = domain_of(to), *there = domain_of(from);
+	struct boost_domain *here, *there;
 	u64 on_both;
 
-	if (from == to || !here || !there)
+	if (from == to)
+		return vtime;
+	here = domain_of(to);
+	there = domain_of(from);
+	if (!here || !there)
 		return vtime;
 	on_both = vtime + here->now;
 	return on_both > there->now ? on_both - there->now : 0;

@@ -26,7 +26,7 @@
  * sleep for longer than a turn, its others have. So a guest of four vCPUs of which one is busy has
  * what four are due, as it would under a scheduler that shares by guest, and never more than that:
  * each nanosecond that virtual time goes on gives a sleeper one, which is kept by it or its
- * siblings, pays its guest's debts, or is lost.
+ * siblings, pays its guest's debts, or is lost. Siblings that are awake have equal parts of it.
  *
  * Fairness. No balance ever leaves [-limit, limit]: at its end nothing is lent or borrowed, and
  * scheduling is fair sharing alone. Between any two moments a balance moves by twice the limit at
@@ -91,9 +91,11 @@ struct boost_vcpu {
 	u32 confidence;
 	/* The guest has gone on to another task since. */
 	u32 ended;
+	/* How much of its pool's `each_ns` it has had. */
+	s64 had_ns;
 };
 
-_Static_assert(sizeof(struct boost_vcpu) == 40, "struct boost_vcpu is shared");
+_Static_assert(sizeof(struct boost_vcpu) == 48, "struct boost_vcpu is shared");
 
 struct boost_guest {
 	/* Run time beyond its share, ns; below zero where it has had less. */
@@ -114,12 +116,17 @@ struct boost_pool {
 	u64 seen;
 	/* What they didn't use of their shares; below zero while they have had more than that. */
 	s64 left_ns;
+	/* What each of those has been due of that, of all time, that are awake; and what is yet to
+	 * be shared out, a few ns. */
+	s64 each_ns;
+	u32 rest_ns;
 	u32 domain;
-	/* How many they are; 0: the pool is free. */
+	/* How many sleep there, and how many don't; both 0: the pool is free. */
 	u32 asleep;
+	u32 awake;
 };
 
-_Static_assert(sizeof(struct boost_pool) == 24, "struct boost_pool is shared");
+_Static_assert(sizeof(struct boost_pool) == 40, "struct boost_pool is shared");
 
 /* A device's interrupt or a rescheduling IPI comes, or the vCPU touches a device. */
 static __always_inline void boost_point(struct boost_vcpu *vcpu, u64 task)
@@ -307,6 +314,36 @@ static __always_inline u32 boost_preempts(const struct boost_config *config,
 	}
 }
 
+/* What makes a core a better one to take than any that lacks it. Virtual times stay below. */
+#define BOOST_TAKES_UNBOOSTED (1ULL << 63)
+#define BOOST_TAKES_AT_ONCE (1ULL << 62)
+
+/*
+ * How readily a vCPU takes a core from the one that has it, if it may, above 0: from one that isn't
+ * boosted before one that is, then from one that runs before one that waits for other work to end,
+ * and of those from the one that has had most. `vtime` is that one's, up to now.
+ */
+static __always_inline u64 boost_rate(u64 vtime, u32 boosted, u32 runs)
+{
+	if (!boosted)
+		vtime |= BOOST_TAKES_UNBOOSTED;
+	if (runs)
+		vtime |= BOOST_TAKES_AT_ONCE;
+	return vtime + 1;
+}
+
+/*
+ * Whether a vCPU stays on the core that it was on, by how readily it takes that, where `now` is the
+ * domain's virtual time: then it needn't look at any other. What it left there is still in that
+ * core's caches. And who has had as much as whoever last came to a core of the domain loses no more
+ * by making room than anybody: it goes behind all that wait, for about a turn. One that is further
+ * back, as those are that share a crowded core, gives it up only if it has had most.
+ */
+static __always_inline u32 boost_stays(u64 rated, u64 now)
+{
+	return rated > (BOOST_TAKES_UNBOOSTED | BOOST_TAKES_AT_ONCE | now);
+}
+
 /*
  * Whether one that has had its turn, and has run for a time that it isn't charged yet, goes on
  * while others wait.
@@ -333,108 +370,6 @@ static __always_inline u64 boost_arrives(const struct boost_config *config, u64 
 	return vtime < oldest ? oldest : vtime;
 }
 
-/*
- * Reckons a pool up to its domain's virtual time. Each sleeper keeps two turns of what it doesn't
- * use, the one for itself when it wakes, the other for its siblings or its guest's debts.
- */
-static __always_inline void boost_reckon(const struct boost_config *config, struct boost_pool *pool,
-					 u64 now)
-{
-	u64 each = 2 * config->slice_ns, went = now > pool->seen ? now - pool->seen : 0;
-	s64 most = (s64)(each * pool->asleep);
-
-	if (went > each)
-		went = each;
-	pool->left_ns += (s64)(went * pool->asleep);
-	if (pool->left_ns > most)
-		pool->left_ns = most;
-	if (now > pool->seen)
-		pool->seen = now;
-}
-
-/* What a vCPU brings into its guest's pool, or takes out: what it didn't use, ns. */
-static __always_inline s64 boost_unused(const struct boost_vcpu *vcpu, u64 now, u64 most)
-{
-	s64 unused = (s64)(now - vcpu->vtime);
-
-	return unused > (s64)most ? (s64)most : unused;
-}
-
-/* A vCPU falls asleep. */
-static __always_inline void boost_sleeps(const struct boost_config *config, struct boost_pool *pool,
-					 const struct boost_vcpu *vcpu, u64 now)
-{
-	boost_reckon(config, pool, now);
-	pool->asleep++;
-	pool->left_ns += boost_unused(vcpu, now, 2 * config->slice_ns);
-}
-
-/* A vCPU wakes, and has its turn out of the pool again. */
-static __always_inline void boost_wakes(const struct boost_config *config, struct boost_pool *pool,
-					const struct boost_vcpu *vcpu, u64 now)
-{
-	boost_reckon(config, pool, now);
-	if (pool->asleep)
-		pool->asleep--;
-	pool->left_ns -= boost_unused(vcpu, now, config->slice_ns);
-	/* None who leaves takes what is the others' to lose. */
-	boost_reckon(config, pool, now);
-}
-
-/* A guest's vCPUs that sleep are told apart by domain, so many; who sleeps in more bears nothing.
- */
-#define BOOST_POOLS 4
-
-/* The pool of a domain, or NULL. */
-static __always_inline struct boost_pool *boost_pool_of(struct boost_pool *pools, u32 domain)
-{
-	for (u32 at = 0; at < BOOST_POOLS; at++) {
-		if (pools[at].asleep && pools[at].domain == domain)
-			return &pools[at];
-	}
-	return 0;
-}
-
-/* The pool of a domain, or a free one, where a vCPU falls asleep. Returns its number from 1 on; 0:
- * there is none. */
-static __always_inline u32 boost_rests(const struct boost_config *config, struct boost_pool *pools,
-				       const struct boost_vcpu *vcpu, u32 domain, u64 now)
-{
-	u32 found = 0;
-
-	for (u32 at = BOOST_POOLS; at > 0; at--) {
-		if (!pools[at - 1].asleep)
-			found = at;
-	}
-	for (u32 at = 0; at < BOOST_POOLS; at++) {
-		if (pools[at].asleep && pools[at].domain == domain)
-			found = at + 1;
-	}
-	for (u32 at = 0; at < BOOST_POOLS; at++) {
-		struct boost_pool *pool = &pools[at];
-
-		if (found != at + 1)
-			continue;
-		if (!pool->asleep) {
-			pool->seen = now;
-			pool->left_ns = 0;
-			pool->domain = domain;
-		}
-		boost_sleeps(config, pool, vcpu, now);
-	}
-	return found;
-}
-
-/* Out of the pool of that number, where `now` is the virtual time of its domain. */
-static __always_inline void boost_rises(const struct boost_config *config, struct boost_pool *pools,
-					u32 number, const struct boost_vcpu *vcpu, u64 now)
-{
-	for (u32 at = 0; at < BOOST_POOLS; at++) {
-		if (number == at + 1)
-			boost_wakes(config, &pools[at], vcpu, now);
-	}
-}
-
 /* What is in a pool beyond what its sleepers keep for themselves, ns. */
 static __always_inline u64 boost_spare(const struct boost_config *config,
 				       const struct boost_pool *pool)
@@ -445,25 +380,216 @@ static __always_inline u64 boost_spare(const struct boost_config *config,
 }
 
 /*
- * How much of what a vCPU has run, or is charged for, those of its siblings bear that sleep, where
- * `vtime` is its virtual time if it bears that itself. Nobody is further behind than a turn for it:
- * who can't run any more than it does saves nothing for later. Returns ns.
+ * Gives those of a pool that are awake more to have, or takes it from them if it is below zero:
+ * each an equal part, to the nanosecond over time. So what they are due together is what is spare.
+ * (BPF divides what is above zero only.)
  */
-static __always_inline u64 boost_bear(const struct boost_config *config, struct boost_pool *pool,
-				      u64 vtime, u64 now, u64 ran_ns)
+static __always_inline void boost_spread(struct boost_pool *pool, s64 more)
 {
-	u64 bear, behind = now > config->slice_ns ? now - config->slice_ns : 0;
+	u64 all, each;
+
+	if (!pool->awake)
+		return;
+	if (more >= 0) {
+		all = (u64)more + pool->rest_ns;
+		each = all / pool->awake;
+		pool->each_ns += (s64)each;
+		pool->rest_ns = (u32)(all - each * pool->awake);
+		return;
+	}
+	all = (u64)-more;
+	if (all <= pool->rest_ns) {
+		pool->rest_ns -= (u32)all;
+		return;
+	}
+	all -= pool->rest_ns;
+	each = (all + pool->awake - 1) / pool->awake;
+	pool->each_ns -= (s64)each;
+	pool->rest_ns = (u32)(each * pool->awake - all);
+}
+
+/*
+ * Puts into a pool what sleepers left, or takes from it, where `spare` is what was before. They
+ * keep two turns each: the one for when they wake, the other for their siblings or their guest's
+ * debts.
+ */
+static __always_inline void boost_put(const struct boost_config *config, struct boost_pool *pool,
+				      s64 more, u64 spare)
+{
+	s64 most = (s64)(2 * config->slice_ns * pool->asleep);
+
+	pool->left_ns += more;
+	if (pool->left_ns > most)
+		pool->left_ns = most;
+	boost_spread(pool, (s64)(boost_spare(config, pool) - spare));
+}
+
+/* Reckons a pool up to its domain's virtual time. */
+static __always_inline void boost_reckon(const struct boost_config *config, struct boost_pool *pool,
+					 u64 now)
+{
+	u64 most = 2 * config->slice_ns, went = now - pool->seen;
+
+	if (now <= pool->seen)
+		return;
+	if (went > most)
+		went = most;
+	pool->seen = now;
+	boost_put(config, pool, (s64)(went * pool->asleep), boost_spare(config, pool));
+}
+
+/* What a vCPU brings into its guest's pool, or takes out: what it didn't use, ns. */
+static __always_inline s64 boost_unused(const struct boost_vcpu *vcpu, u64 now, u64 most)
+{
+	s64 unused = (s64)(now - vcpu->vtime);
+
+	return unused > (s64)most ? (s64)most : unused;
+}
+
+/* A vCPU is awake from now on: nothing is due to it yet, or, as the only one, all there is. */
+static __always_inline void boost_counts(const struct boost_config *config, struct boost_pool *pool,
+					 struct boost_vcpu *vcpu)
+{
+	vcpu->had_ns = pool->each_ns;
+	if (!pool->awake) {
+		vcpu->had_ns -= (s64)boost_spare(config, pool);
+		pool->rest_ns = 0;
+	}
+	pool->awake++;
+}
+
+/* It is so no longer: what is due to it yet is those', that are. */
+static __always_inline void boost_counts_not(struct boost_pool *pool, const struct boost_vcpu *vcpu)
+{
+	if (pool->awake)
+		pool->awake--;
+	boost_spread(pool, pool->each_ns - vcpu->had_ns);
+}
+
+/* A guest's vCPUs are told apart by domain, so many, a power of two; those in more have no pool. */
+#define BOOST_POOLS 4
+
+/* The pool of a number, or NULL. */
+static __always_inline struct boost_pool *boost_pool_at(struct boost_pool *pools, u32 number)
+{
+	return number ? &pools[(number - 1) % BOOST_POOLS] : 0;
+}
+
+/*
+ * A vCPU comes to a domain, awake: it is in its guest's pool there. Returns the pool's number, from
+ * 1 on; 0: all are taken.
+ */
+static __always_inline u32 boost_joins(const struct boost_config *config, struct boost_pool *pools,
+				       struct boost_vcpu *vcpu, u32 domain, u64 now)
+{
+	struct boost_pool *pool;
+	u32 found = 0;
+
+	for (u32 at = BOOST_POOLS; at > 0; at--) {
+		if (!pools[at - 1].asleep && !pools[at - 1].awake)
+			found = at;
+	}
+	for (u32 at = 0; at < BOOST_POOLS; at++) {
+		if ((pools[at].asleep || pools[at].awake) && pools[at].domain == domain)
+			found = at + 1;
+	}
+	pool = boost_pool_at(pools, found);
+	if (!pool)
+		return 0;
+	pool->domain = domain;
+	boost_reckon(config, pool, now);
+	boost_counts(config, pool, vcpu);
+	return found;
+}
+
+/* One that is awake goes from a domain, or is gone. */
+static __always_inline void boost_leaves(const struct boost_config *config, struct boost_pool *pool,
+					 const struct boost_vcpu *vcpu, u64 now)
+{
+	boost_reckon(config, pool, now);
+	boost_counts_not(pool, vcpu);
+}
+
+/* A vCPU falls asleep. */
+static __always_inline void boost_sleeps(const struct boost_config *config, struct boost_pool *pool,
+					 const struct boost_vcpu *vcpu, u64 now)
+{
+	u64 spare;
 
 	boost_reckon(config, pool, now);
-	bear = boost_spare(config, pool);
-	if (bear > ran_ns)
-		bear = ran_ns;
-	if (vtime <= behind)
+	boost_counts_not(pool, vcpu);
+	spare = boost_spare(config, pool);
+	if (!pool->asleep)
+		pool->left_ns = 0;
+	pool->asleep++;
+	boost_put(config, pool, boost_unused(vcpu, now, 2 * config->slice_ns), spare);
+}
+
+/* A vCPU wakes, and has its turn out of the pool again. */
+static __always_inline void boost_wakes(const struct boost_config *config, struct boost_pool *pool,
+					struct boost_vcpu *vcpu, u64 now)
+{
+	u64 spare;
+
+	boost_reckon(config, pool, now);
+	spare = boost_spare(config, pool);
+	if (pool->asleep)
+		pool->asleep--;
+	boost_put(config, pool, -boost_unused(vcpu, now, config->slice_ns), spare);
+	boost_counts(config, pool, vcpu);
+}
+
+/*
+ * What a vCPU is due of what its siblings leave, ns. It is no more than its part of the most that
+ * they leave: what is beyond it has had no use for, and those have it that are awake beside it.
+ */
+static __always_inline s64 boost_part(const struct boost_config *config, struct boost_pool *pool,
+				      struct boost_vcpu *vcpu)
+{
+	s64 part = pool->each_ns - vcpu->had_ns, most, each;
+
+	if (pool->awake < 2)
+		return part;
+	most = (s64)(config->slice_ns * pool->asleep / pool->awake);
+	if (part <= most)
+		return part;
+	each = pool->each_ns;
+	pool->awake--;
+	boost_spread(pool, part - most);
+	pool->awake++;
+	vcpu->had_ns += part - most + (pool->each_ns - each);
+	return most;
+}
+
+/*
+ * How much of what a vCPU has run, or is charged for, those of its siblings bear that sleep, where
+ * `vtime` is its virtual time if it bears that itself: its part of what they leave, an equal one
+ * for each that is awake. Were it all that is there, one that is charged more often than its
+ * siblings would have it all, go before them for it, and be charged more often still.
+ *
+ * That may bring it behind its domain, or one that is due a core of its own could never have it, as
+ * others of the same virtual time would go before it half of the time. Nobody is further behind
+ * than a turn for it: who can't run any more than it does saves nothing for later. Returns ns.
+ */
+static __always_inline u64 boost_bear(const struct boost_config *config, struct boost_pool *pool,
+				      struct boost_vcpu *vcpu, u64 vtime, u64 now, u64 ran_ns)
+{
+	s64 most = (s64)(vtime - now) + (s64)config->slice_ns, part, bear;
+
+	boost_reckon(config, pool, now);
+	part = boost_part(config, pool, vcpu);
+	bear = (s64)boost_spare(config, pool);
+	if (bear > part)
+		bear = part;
+	if (bear > (s64)ran_ns)
+		bear = (s64)ran_ns;
+	if (bear > most)
+		bear = most;
+	if (bear <= 0)
 		return 0;
-	if (bear > vtime - behind)
-		bear = vtime - behind;
-	pool->left_ns -= (s64)bear;
-	return bear;
+	pool->left_ns -= bear;
+	vcpu->had_ns += bear;
+	return (u64)bear;
 }
 
 /*
@@ -477,18 +603,19 @@ static __always_inline u64 boost_redeem(const struct boost_config *config, struc
 					struct boost_guest *paid, u64 least,
 					struct boost_pool *pool, u64 now)
 {
-	u64 lost = boost_arrives(config, vcpu->vtime, least) - vcpu->vtime, pay;
+	u64 lost = boost_arrives(config, vcpu->vtime, least) - vcpu->vtime, pay, spare = 0;
 
 	if (lost > config->slice_ns)
 		lost = config->slice_ns;
 	if (pool) {
 		boost_reckon(config, pool, now);
-		if (lost > boost_spare(config, pool))
-			lost = boost_spare(config, pool);
+		spare = boost_spare(config, pool);
+		if (lost > spare)
+			lost = spare;
 	}
 	pay = boost_give(vcpu, guest, waits, paid, lost);
 	if (pool)
-		pool->left_ns -= (s64)pay;
+		boost_put(config, pool, -(s64)pay, spare);
 	return pay;
 }
 

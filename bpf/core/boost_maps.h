@@ -76,13 +76,16 @@ struct boost_thread {
 	u64 tasks_seen;
 	/* It works for its guest's vCPUs, and isn't one of them. */
 	u32 works;
-	/* Which of its guest's pools it sleeps in, from 1 on; 0: in none. */
-	u32 pooled;
+	/* Which of its guest's pools it is in, from 1 on; 0: in none. */
+	u32 pool;
 	/* Such a one's virtual time when its guest's account last had what changed of it. */
 	u64 followed;
+	/* It sleeps, as its pool knows. */
+	u32 rests;
+	u32 spare;
 };
 
-_Static_assert(sizeof(struct boost_thread) == 160, "struct boost_thread is shared");
+_Static_assert(sizeof(struct boost_thread) == 176, "struct boost_thread is shared");
 
 /* What became of a guest's events: bin n counts those that took [2^n, 2^(n+1)) us. */
 struct boost_delays {
@@ -110,7 +113,7 @@ struct boost_service {
 	struct boost_pool pools[BOOST_POOLS];
 };
 
-_Static_assert(sizeof(struct boost_service) == 136, "struct boost_service is shared");
+_Static_assert(sizeof(struct boost_service) == 200, "struct boost_service is shared");
 
 /* Cores that share a queue. */
 struct boost_domain {

@@ -142,6 +142,7 @@ extern __s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
 extern void scx_bpf_kick_cpu(__s32 cpu, __u64 flags) __ksym;
 extern __u32 scx_bpf_nr_cpu_ids(void) __ksym;
 
+extern __u32 bpf_cpumask_first(const struct cpumask *cpumask) __ksym;
 extern bool bpf_cpumask_test_cpu(__u32 cpu, const struct cpumask *cpumask) __ksym;
 extern struct task_struct *bpf_task_from_pid(__s32 pid) __ksym;
 extern void bpf_task_release(struct task_struct *p) __ksym;

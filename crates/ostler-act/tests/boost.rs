@@ -225,8 +225,17 @@ impl Stage {
 
     /// The same on some cores, which share a queue.
     fn on(on: &CpuSet, test: &str, config: Config, guests: &[&[&str]]) -> Option<Stage> {
-        let scheduler = load(test, config, &[*on])?;
+        Stage::across(&[*on], test, config, guests)
+    }
+
+    /// The same on some cores, which share queues as told.
+    fn across(domains: &[CpuSet], test: &str, config: Config, guests: &[&[&str]]) -> Option<Stage> {
+        let scheduler = load(test, config, domains)?;
         let host = LinuxHost::detect();
+        let on = domains
+            .iter()
+            .fold(CpuSet::EMPTY, |all, set| all.union(set));
+        let on = &on;
         // The test is the kernel's own scheduler's, which goes before: not on those cores.
         let others = cpus().difference(on);
         if !others.is_empty() {
@@ -337,6 +346,70 @@ fn what_sleeping_vcpus_leave_their_siblings_have() {
     let ran = stage.ran_since(&before);
     let of_all = ran[0] as f64 / ran.iter().sum::<u64>() as f64;
     assert!((of_all - 0.5).abs() < 0.03, "{of_all}");
+}
+
+/// What one leaves that is told, asleep, to be on another domain's core, its sibling there has from then on, and that which it left no longer.
+#[test]
+fn who_is_told_to_sleep_elsewhere_leaves_its_share_there() {
+    let _turn = turn();
+    let test = "who_is_told_to_sleep_elsewhere_leaves_its_share_there";
+    let Some(cores) = two_cores(test) else { return };
+    let each: Vec<CpuSet> = cores.iter().map(CpuSet::single).collect();
+    let guests: [&[&str]; 3] = [&["spin", "spin", "rest"], &["spin"], &["spin"]];
+    let Some(stage) = Stage::across(&each, test, Config::default(), &guests) else {
+        return;
+    };
+    let host = LinuxHost::detect();
+    let threads = &stage.guests[0].threads;
+    let confine = |thread: Tid, to: usize| host.set_affinity(thread, &each[to]);
+    let places = [
+        (threads[0], 0),
+        (threads[1], 1),
+        (threads[2], 0),
+        (stage.guests[1].threads[0], 0),
+        (stage.guests[2].threads[0], 1),
+    ];
+    for (thread, to) in places {
+        confine(thread, to).expect("it is ours");
+    }
+    // It has fallen asleep by then, on either core.
+    let ran = || places.map(|(thread, _)| stage.thread(thread).ran_ns);
+    stage.run_for(6_000_000_000, || {});
+    for to in [0, 1] {
+        confine(threads[2], to).expect("it is ours");
+        let before = ran();
+        stage.run_for(stage.ran().iter().sum::<u64>() + 4_000_000_000, || {});
+        let after = ran();
+        let had = |at: usize| (after[at] - before[at]) as f64;
+        let of = [had(0) / (had(0) + had(3)), had(1) / (had(1) + had(4))];
+        assert!((of[to] - 0.667).abs() < 0.03, "asleep on {to}: {of:?}");
+        assert!((of[1 - to] - 0.5).abs() < 0.03, "asleep on {to}: {of:?}");
+    }
+}
+
+/// One that wakes among others that compute.
+#[test]
+fn one_that_wakes_stays_on_the_core_where_it_slept() {
+    let _turn = turn();
+    let test = "one_that_wakes_stays_on_the_core_where_it_slept";
+    let guests: [&[&str]; 5] = [&["nap"], &["spin"], &["spin"], &["spin"], &["spin"]];
+    let Some(cores) = two_cores(test) else { return };
+    let Some(stage) = Stage::on(&cores, test, Config::default(), &guests) else {
+        return;
+    };
+    let naps = stage.guests[0].threads[0];
+    let (mut was, mut woken, mut moved) = (stage.thread(naps), 0, 0);
+    stage.run_for(6_000_000_000, || {
+        let is = stage.thread(naps);
+        // As often as it is seen to have run anew.
+        if is.ran_ns > was.ran_ns && is.state == 0 {
+            woken += 1;
+            moved += u32::from(is.cpu != was.cpu);
+            was = is;
+        }
+    });
+    assert!(woken >= 20, "{woken}");
+    assert!(moved * 5 < woken, "{moved} moves of {woken}");
 }
 
 /// One that wakes where a core sleeps comes to no queue. What it slept through is lost all the same, and isn't had of those that come after it.

@@ -87,6 +87,8 @@ pub struct Vcpu {
     pub confidence: u32,
     /// 1: the guest has gone on to another task since.
     pub ended: u32,
+    /// How much of its pool's `each_ns` it has had, ns.
+    pub had_ns: i64,
 }
 
 /// A guest, `struct boost_guest`.
@@ -113,13 +115,19 @@ pub struct Pool {
     pub seen: u64,
     /// What they didn't use of their shares, ns; below zero while they have had more.
     pub left_ns: i64,
+    /// What each that is awake has been due of that, of all time, ns.
+    pub each_ns: i64,
+    /// What is yet to be shared out among them, ns.
+    pub rest_ns: u32,
     /// Which domain's.
     pub domain: u32,
-    /// How many they are; 0: the pool is free.
+    /// How many sleep there.
     pub asleep: u32,
+    /// How many don't; nobody at all: the pool is free.
+    pub awake: u32,
 }
 
-/// Domains in which a guest's sleeping vCPUs are told apart.
+/// Domains in which a guest's vCPUs are told apart.
 pub const POOLS: usize = 4;
 
 /// What a guest's vCPUs leave that sleep, by domain.
@@ -128,9 +136,9 @@ pub const POOLS: usize = 4;
 pub struct Pools(pub [Pool; POOLS]);
 
 const _: () = {
-    assert!(size_of::<Pool>() == 24);
+    assert!(size_of::<Pool>() == 40);
     assert!(size_of::<Config>() == 48);
-    assert!(size_of::<Vcpu>() == 40);
+    assert!(size_of::<Vcpu>() == 48);
     assert!(size_of::<Guest>() == 40);
 };
 
@@ -187,6 +195,8 @@ mod native {
             lender: &Guest,
             ran_ns: u64,
         ) -> u32;
+        pub safe fn core_boost_rate(vtime: u64, boosted: u32, runs: u32) -> u64;
+        pub safe fn core_boost_stays(rated: u64, now: u64) -> u32;
         pub safe fn core_boost_arrives(config: &Config, vtime: u64, least: u64) -> u64;
         pub safe fn core_boost_redeem(
             config: &Config,
@@ -198,23 +208,20 @@ mod native {
             pool: Option<&mut Pool>,
             now: u64,
         ) -> u64;
-        pub safe fn core_boost_rests(
+        pub safe fn core_boost_joins(
             config: &Config,
             pools: &mut Pools,
-            vcpu: &Vcpu,
+            vcpu: &mut Vcpu,
             domain: u32,
             now: u64,
         ) -> u32;
-        pub safe fn core_boost_rises(
-            config: &Config,
-            pools: &mut Pools,
-            number: u32,
-            vcpu: &Vcpu,
-            now: u64,
-        );
+        pub safe fn core_boost_leaves(config: &Config, pool: &mut Pool, vcpu: &Vcpu, now: u64);
+        pub safe fn core_boost_sleeps(config: &Config, pool: &mut Pool, vcpu: &Vcpu, now: u64);
+        pub safe fn core_boost_wakes(config: &Config, pool: &mut Pool, vcpu: &mut Vcpu, now: u64);
         pub safe fn core_boost_bear(
             config: &Config,
             pool: &mut Pool,
+            vcpu: &mut Vcpu,
             vtime: u64,
             now: u64,
             ran_ns: u64,
@@ -314,6 +321,16 @@ impl Vcpu {
     }
 }
 
+/// How readily a vCPU takes a core from the one that has it, if it may: above 0. `vtime` is that one's, up to now; `runs`: no other work has the core.
+pub fn rate(vtime: u64, boosted: bool, runs: bool) -> u64 {
+    native::core_boost_rate(vtime, boosted.into(), runs.into())
+}
+
+/// Whether a vCPU stays on the core that it was on, by how readily it takes that, where `now` is the domain's virtual time.
+pub fn stays(rated: u64, now: u64) -> bool {
+    native::core_boost_stays(rated, now) != 0
+}
+
 impl Guest {
     /// How much it may yet take of another's share, ns.
     pub fn room(&self, config: &Config, lender: &Guest) -> u64 {
@@ -323,26 +340,42 @@ impl Guest {
 
 impl Pool {
     /// How much of what one of the guest's vCPUs has run those bear that sleep, where `vtime` is its virtual time if it bears that itself, ns.
-    pub fn bear(&mut self, config: &Config, vtime: u64, now: u64, ran_ns: u64) -> u64 {
-        native::core_boost_bear(config, self, vtime, now, ran_ns)
+    pub fn bear(
+        &mut self,
+        config: &Config,
+        vcpu: &mut Vcpu,
+        vtime: u64,
+        now: u64,
+        ran_ns: u64,
+    ) -> u64 {
+        native::core_boost_bear(config, self, vcpu, vtime, now, ran_ns)
+    }
+
+    /// One that is in it falls asleep, where the domain's virtual time is `now`.
+    pub fn sleeps(&mut self, config: &Config, vcpu: &Vcpu, now: u64) {
+        native::core_boost_sleeps(config, self, vcpu, now);
+    }
+
+    /// One that slept wakes.
+    pub fn wakes(&mut self, config: &Config, vcpu: &mut Vcpu, now: u64) {
+        native::core_boost_wakes(config, self, vcpu, now);
+    }
+
+    /// One that is awake goes to another domain, or is gone.
+    pub fn leaves(&mut self, config: &Config, vcpu: &Vcpu, now: u64) {
+        native::core_boost_leaves(config, self, vcpu, now);
     }
 }
 
 impl Pools {
-    /// That of a domain, if somebody sleeps there.
-    pub fn of(&mut self, domain: u32) -> Option<&mut Pool> {
-        let mut all = self.0.iter_mut();
-        all.find(|pool| pool.asleep > 0 && pool.domain == domain)
+    /// A vCPU comes to a domain, awake, whose virtual time is `now`. Returns its pool's number, from 1 on; 0: none is free.
+    pub fn joins(&mut self, config: &Config, vcpu: &mut Vcpu, domain: u32, now: u64) -> u32 {
+        native::core_boost_joins(config, self, vcpu, domain, now)
     }
 
-    /// A vCPU falls asleep in a domain, whose virtual time is `now`. Returns its pool's number, from 1 on; 0: none is free.
-    pub fn rests(&mut self, config: &Config, vcpu: &Vcpu, domain: u32, now: u64) -> u32 {
-        native::core_boost_rests(config, self, vcpu, domain, now)
-    }
-
-    /// One that slept in the pool of a number wakes, or is gone.
-    pub fn rises(&mut self, config: &Config, number: u32, vcpu: &Vcpu, now: u64) {
-        native::core_boost_rises(config, self, number, vcpu, now);
+    /// That of a number; none is of 0.
+    pub fn at(&mut self, number: u32) -> Option<&mut Pool> {
+        self.0.get_mut((number as usize).wrapping_sub(1))
     }
 }
 
@@ -421,10 +454,14 @@ pub struct Thread {
     pub tasks_seen: u64,
     /// 1: it works for its guest's vCPUs, and isn't one of them.
     pub works: u32,
-    /// Which of its guest's pools it sleeps in, from 1 on; 0: in none.
-    pub pooled: u32,
+    /// Which of its guest's pools it is in, from 1 on; 0: in none.
+    pub pool: u32,
     /// Such a one's virtual time when its guest's account last had what changed of it.
     pub followed: u64,
+    /// 1: it sleeps, as its pool knows.
+    pub rests: u32,
+    /// Nothing.
+    pub spare: u32,
 }
 
 /// From an event to its vCPU running: bin n counts those that took `[2^n, 2^(n+1))` us, the last all that took longer.
@@ -481,9 +518,9 @@ pub struct Core {
 const _: () = {
     assert!(size_of::<Settings>() == 64);
     assert!(size_of::<End>() == 128);
-    assert!(size_of::<Thread>() == 160);
+    assert!(size_of::<Thread>() == 176);
     assert!(size_of::<Delays>() == 192);
-    assert!(size_of::<Service>() == 136);
+    assert!(size_of::<Service>() == 200);
     assert!(size_of::<Domain>() == 80);
     assert!(size_of::<Core>() == 16);
 };

@@ -22,16 +22,22 @@ u32 core_boost_preempts(const struct boost_config *config, const struct boost_vc
 u32 core_boost_goes_on(const struct boost_config *config, const struct boost_vcpu *vcpu,
 		       const struct boost_guest *guest, const struct boost_vcpu *waits,
 		       const struct boost_guest *lender, u64 ran_ns);
+u64 core_boost_rate(u64 vtime, u32 boosted, u32 runs);
+u32 core_boost_stays(u64 rated, u64 now);
 u64 core_boost_arrives(const struct boost_config *config, u64 vtime, u64 least);
 u64 core_boost_redeem(const struct boost_config *config, struct boost_vcpu *vcpu,
 		      struct boost_guest *guest, struct boost_vcpu *waits, struct boost_guest *paid,
 		      u64 least, struct boost_pool *pool, u64 now);
-u32 core_boost_rests(const struct boost_config *config, struct boost_pool *pools,
-		     const struct boost_vcpu *vcpu, u32 domain, u64 now);
-void core_boost_rises(const struct boost_config *config, struct boost_pool *pools, u32 number,
-		      const struct boost_vcpu *vcpu, u64 now);
-u64 core_boost_bear(const struct boost_config *config, struct boost_pool *pool, u64 vtime, u64 now,
-		    u64 ran_ns);
+u32 core_boost_joins(const struct boost_config *config, struct boost_pool *pools,
+		     struct boost_vcpu *vcpu, u32 domain, u64 now);
+void core_boost_leaves(const struct boost_config *config, struct boost_pool *pool,
+		       const struct boost_vcpu *vcpu, u64 now);
+void core_boost_sleeps(const struct boost_config *config, struct boost_pool *pool,
+		       const struct boost_vcpu *vcpu, u64 now);
+void core_boost_wakes(const struct boost_config *config, struct boost_pool *pool,
+		      struct boost_vcpu *vcpu, u64 now);
+u64 core_boost_bear(const struct boost_config *config, struct boost_pool *pool,
+		    struct boost_vcpu *vcpu, u64 vtime, u64 now, u64 ran_ns);
 
 void core_boost_point(struct boost_vcpu *vcpu, u64 task)
 {
@@ -93,6 +99,16 @@ u32 core_boost_goes_on(const struct boost_config *config, const struct boost_vcp
 	return boost_goes_on(config, vcpu, guest, waits, lender, ran_ns);
 }
 
+u64 core_boost_rate(u64 vtime, u32 boosted, u32 runs)
+{
+	return boost_rate(vtime, boosted, runs);
+}
+
+u32 core_boost_stays(u64 rated, u64 now)
+{
+	return boost_stays(rated, now);
+}
+
 u64 core_boost_arrives(const struct boost_config *config, u64 vtime, u64 least)
 {
 	return boost_arrives(config, vtime, least);
@@ -105,20 +121,32 @@ u64 core_boost_redeem(const struct boost_config *config, struct boost_vcpu *vcpu
 	return boost_redeem(config, vcpu, guest, waits, paid, least, pool, now);
 }
 
-u32 core_boost_rests(const struct boost_config *config, struct boost_pool *pools,
-		     const struct boost_vcpu *vcpu, u32 domain, u64 now)
+u32 core_boost_joins(const struct boost_config *config, struct boost_pool *pools,
+		     struct boost_vcpu *vcpu, u32 domain, u64 now)
 {
-	return boost_rests(config, pools, vcpu, domain, now);
+	return boost_joins(config, pools, vcpu, domain, now);
 }
 
-void core_boost_rises(const struct boost_config *config, struct boost_pool *pools, u32 number,
-		      const struct boost_vcpu *vcpu, u64 now)
+void core_boost_leaves(const struct boost_config *config, struct boost_pool *pool,
+		       const struct boost_vcpu *vcpu, u64 now)
 {
-	boost_rises(config, pools, number, vcpu, now);
+	boost_leaves(config, pool, vcpu, now);
 }
 
-u64 core_boost_bear(const struct boost_config *config, struct boost_pool *pool, u64 vtime, u64 now,
-		    u64 ran_ns)
+void core_boost_sleeps(const struct boost_config *config, struct boost_pool *pool,
+		       const struct boost_vcpu *vcpu, u64 now)
 {
-	return boost_bear(config, pool, vtime, now, ran_ns);
+	boost_sleeps(config, pool, vcpu, now);
+}
+
+void core_boost_wakes(const struct boost_config *config, struct boost_pool *pool,
+		      struct boost_vcpu *vcpu, u64 now)
+{
+	boost_wakes(config, pool, vcpu, now);
+}
+
+u64 core_boost_bear(const struct boost_config *config, struct boost_pool *pool,
+		    struct boost_vcpu *vcpu, u64 vtime, u64 now, u64 ran_ns)
+{
+	return boost_bear(config, pool, vcpu, vtime, now, ran_ns);
 }

@@ -19,8 +19,7 @@ struct World {
     config: Config,
     now: u64,
     vcpus: Vec<Vcpu>,
-    /// The number of each one's pool while it sleeps.
-    asleep: Vec<Option<u32>>,
+    asleep: Vec<bool>,
     pools: Pools,
     guest: Guest,
     /// Who is paid.
@@ -43,12 +42,18 @@ impl World {
             balance_ns,
             ..Guest::default()
         };
+        let config = Config::default();
+        let mut pools = Pools::default();
+        let mut all = vec![vcpu; vcpus];
+        for vcpu in &mut all {
+            assert_eq!(pools.joins(&config, vcpu, 0, now), 1);
+        }
         World {
-            config: Config::default(),
+            config,
             now,
-            vcpus: vec![vcpu; vcpus],
-            asleep: vec![None; vcpus],
-            pools: Pools::default(),
+            vcpus: all,
+            asleep: vec![false; vcpus],
+            pools,
             guest: guest(owes),
             other: (vcpu, guest(-owes)),
             ran: 0,
@@ -59,16 +64,16 @@ impl World {
 
     /// Whether one's turn can have come: no scheduler gives a core to one that is ahead of those that wait.
     fn may_run(&self, at: usize) -> bool {
-        self.asleep[at].is_none() && self.vcpus[at].vtime <= self.now
+        !self.asleep[at] && self.vcpus[at].vtime <= self.now
     }
 
     fn runs(&mut self, at: usize, part: u64) {
         let ran = self.config.slice_ns * part / 256;
-        let vtime = self.vcpus[at].vtime + ran;
-        let pool = self.pools.of(0);
-        let borne = pool.map_or(0, |pool| pool.bear(&self.config, vtime, self.now, ran));
+        let vcpu = &mut self.vcpus[at];
+        let pool = &mut self.pools.0[0];
+        let borne = pool.bear(&self.config, vcpu, vcpu.vtime + ran, self.now, ran);
         assert!(borne <= ran);
-        self.vcpus[at].vtime += ran - borne;
+        vcpu.vtime += ran - borne;
         self.ran += ran;
         self.borne += borne;
     }
@@ -82,16 +87,15 @@ impl World {
                     return;
                 }
                 self.runs(at, part);
-                let number = self.pools.rests(&self.config, &self.vcpus[at], 0, self.now);
-                assert_ne!(number, 0, "they are all of one domain");
-                self.asleep[at] = Some(number);
+                self.pools.0[0].sleeps(&self.config, &self.vcpus[at], self.now);
+                self.asleep[at] = true;
             }
             Deed::Wakes { vcpu } => {
                 let at = vcpu % count;
-                let Some(number) = self.asleep[at].take() else {
+                if !std::mem::take(&mut self.asleep[at]) {
                     return;
-                };
-                let pool = self.pools.of(0).expect("it sleeps there");
+                }
+                let pool = &mut self.pools.0[0];
                 let waits = (&mut self.other.0, &mut self.other.1);
                 self.paid += self.vcpus[at].redeem(
                     &self.config,
@@ -101,7 +105,7 @@ impl World {
                     Some((pool, self.now)),
                 );
                 let woken = &mut self.vcpus[at];
-                self.pools.rises(&self.config, number, woken, self.now);
+                self.pools.0[0].wakes(&self.config, woken, self.now);
                 woken.arrives(&self.config, self.now);
             }
             Deed::Others { part, run } => {
@@ -149,9 +153,16 @@ proptest! {
             let most = due + vcpus as u64 * 5 * world.config.slice_ns;
             let had = world.ran + world.paid;
             prop_assert!(had <= most, "it had {had} of {due} ns");
-            let asleep = world.asleep.iter().flatten().count();
-            let counted: u32 = world.pools.0.iter().map(|pool| pool.asleep).sum();
-            prop_assert_eq!(asleep, counted as usize);
+            let asleep = world.asleep.iter().filter(|asleep| **asleep).count();
+            let pool = world.pools.0[0];
+            prop_assert_eq!((asleep, vcpus - asleep), (pool.asleep as usize, pool.awake as usize));
+            // What those are due that are awake is what is there beyond what sleepers keep.
+            if asleep < vcpus {
+                let awake = (0..vcpus).filter(|at| !world.asleep[*at]);
+                let parts: i64 = awake.map(|at| pool.each_ns - world.vcpus[at].had_ns).sum();
+                let kept = (asleep as u64 * world.config.slice_ns).cast_signed();
+                prop_assert_eq!(parts + i64::from(pool.rest_ns), (pool.left_ns - kept).max(0));
+            }
         }
     }
 }
@@ -177,22 +188,58 @@ fn one_has_what_its_siblings_leave() {
     }
 }
 
-/// Those that sleep in several domains are told apart, as far as there is room, and a number is free again when all of its have woken.
+/// Of two that compute all the time, one is charged for each 16th of a turn, and the other for one or two turns at a time: what their siblings leave is both's alike.
+#[test]
+fn who_is_charged_more_often_has_no_more_of_what_siblings_leave() {
+    for (vcpus, part) in [(4, 256), (4, 512), (3, 256), (7, 256)] {
+        let mut world = World::new(vcpus, 0);
+        for vcpu in 2..vcpus {
+            world.does(Deed::Sleeps { vcpu, part: 1 });
+        }
+        let mut ran = [0; 2];
+        for _ in 0..20_000 {
+            world.now += world.config.slice_ns / 16;
+            for (at, part) in [(0, 16), (1, part)] {
+                let before = world.ran;
+                while world.may_run(at) {
+                    world.runs(at, part);
+                }
+                ran[at] += world.ran - before;
+            }
+        }
+        let each = vcpus as f64 / 2.0 * (world.now - 1_000_000_000) as f64;
+        for ran in ran {
+            let of_due = ran as f64 / each;
+            assert!((of_due - 1.0).abs() < 0.01, "{of_due} of half of {vcpus}");
+        }
+    }
+}
+
+/// Those of several domains are told apart, as far as there is room, and a number is free again when nobody is left.
 #[test]
 fn pools_are_of_a_domain_and_free_again() {
     let config = Config::default();
-    let vcpu = Vcpu::default();
+    let mut vcpu = Vcpu::default();
     let mut pools = Pools::default();
     let numbers: Vec<_> = (0..6)
-        .map(|domain| pools.rests(&config, &vcpu, domain, 5))
+        .map(|domain| pools.joins(&config, &mut vcpu, domain, 5))
         .collect();
     assert_eq!(numbers, [1, 2, 3, 4, 0, 0]);
-    assert_eq!(pools.rests(&config, &vcpu, 2, 5), 3);
-    assert_eq!(pools.of(2).map(|pool| pool.asleep), Some(2));
-    pools.rises(&config, 0, &vcpu, 5);
-    pools.rises(&config, 3, &vcpu, 5);
-    pools.rises(&config, 3, &vcpu, 5);
-    assert_eq!(pools.of(2), None);
-    assert_eq!(pools.rests(&config, &vcpu, 9, 7), 3);
-    assert_eq!(pools.of(9).map(|pool| pool.seen), Some(7));
+    assert_eq!(pools.joins(&config, &mut vcpu, 2, 5), 3);
+    assert_eq!(pools.0[2].awake, 2);
+    assert_eq!(pools.at(0), None);
+    pools.0[2].sleeps(&config, &vcpu, 5);
+    pools.0[2].leaves(&config, &vcpu, 5);
+    assert_eq!(
+        pools.joins(&config, &mut vcpu, 9, 5),
+        0,
+        "one sleeps there yet"
+    );
+    pools.0[2].wakes(&config, &mut vcpu, 5);
+    pools.0[2].leaves(&config, &vcpu, 5);
+    assert_eq!(pools.joins(&config, &mut vcpu, 9, 7), 3);
+    assert_eq!(
+        pools.at(3).map(|pool| (pool.domain, pool.awake)),
+        Some((9, 1))
+    );
 }

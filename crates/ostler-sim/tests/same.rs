@@ -12,8 +12,8 @@ use worlds::{Class, outcome};
 const OUTCOMES: [(u64, Class, u64); 4] = [
     (1, Class::Fair, 14_754_883_093_880_320_433),
     (2, Class::Fair, 1_133_501_628_358_623_928),
-    (1, Class::Boost, 268_159_403_753_213_292),
-    (1, Class::BoostWorkers, 3_976_780_902_405_391_741),
+    (1, Class::Boost, 1_438_542_407_402_230_947),
+    (1, Class::BoostWorkers, 16_216_879_075_655_481_699),
 ];
 
 #[test]

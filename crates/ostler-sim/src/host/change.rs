@@ -102,7 +102,7 @@ impl Host {
             return;
         }
         if let Some(boost) = self.boost.as_deref_mut() {
-            boost.moved(thread);
+            boost.confined(thread, &allowed);
         }
         if allowed.contains(CpuId(cpu)) {
             return;

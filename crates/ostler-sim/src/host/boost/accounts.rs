@@ -1,8 +1,8 @@
 //! What threads and guests are charged: `bpf/boost/accounts.h`.
 
-use ostler_boost::{NOBODY, Service};
+use ostler_boost::{NOBODY, Pool, Service};
 
-use super::{Boost, Member, Sight};
+use super::{Boost, Member, Pooled, Sight};
 
 /// What was charged to a worker since its guest's account last had it is the guest's to bear.
 pub(super) fn hand_on(member: &mut Member, service: &mut Service) {
@@ -43,21 +43,63 @@ fn charge_service(member: &mut Member, service: &mut Service, most: u64) -> u64 
 }
 
 impl Boost {
-    /// One that sleeps is in its guest's pool.
+    /// What is told of a vCPU's pool, if it is in one, and its domain's virtual time.
+    fn in_pool(&mut self, member: &Member) -> Option<(&mut Pool, u64)> {
+        let now = self.domains[member.domain as usize].now;
+        let pools = &mut self.services[member.guest as usize].pools;
+        pools.at(member.pooled.number()).map(|pool| (pool, now))
+    }
+
+    /// One that sleeps leaves its guest's pool what it is due.
     pub(super) fn rest(&mut self, member: &mut Member) {
-        if member.pooled == 0 {
-            let now = self.domains[member.domain as usize].now;
-            let pools = &mut self.services[member.guest as usize].pools;
-            member.pooled = pools.rests(&self.config, &member.vcpu, member.domain, now);
+        let config = self.config;
+        if !member.rests()
+            && let Some((pool, now)) = self.in_pool(member)
+        {
+            pool.sleeps(&config, &member.vcpu, now);
+            member.pooled = Pooled::Asleep(member.pooled.number());
         }
     }
 
-    /// One that has slept is in its guest's pool no longer.
+    /// One that has slept does so no longer.
     pub(super) fn rise(&mut self, member: &mut Member) {
-        let now = self.domains[member.domain as usize].now;
-        let pools = &mut self.services[member.guest as usize].pools;
-        pools.rises(&self.config, member.pooled, &member.vcpu, now);
-        member.pooled = 0;
+        let config = self.config;
+        if member.rests()
+            && let Some((pool, now)) = self.in_pool(member)
+        {
+            pool.wakes(&config, &mut member.vcpu, now);
+            member.pooled = Pooled::Awake(member.pooled.number());
+        }
+    }
+
+    /// One is in its guest's pool no longer.
+    pub(super) fn leave(&mut self, member: &mut Member) {
+        let config = self.config;
+        self.rise(member);
+        if let Some((pool, now)) = self.in_pool(member) {
+            pool.leaves(&config, &member.vcpu, now);
+        }
+        member.pooled = Pooled::Not;
+    }
+
+    /// One that is awake is in its guest's pool where it is now.
+    pub(super) fn join(&mut self, member: &mut Member) {
+        if member.guest != NOBODY && !member.works {
+            let now = self.domains[member.domain as usize].now;
+            let pools = &mut self.services[member.guest as usize].pools;
+            let number = pools.joins(&self.config, &mut member.vcpu, member.domain, now);
+            if number > 0 {
+                member.pooled = Pooled::Awake(number);
+            }
+        }
+    }
+
+    /// One is on another domain's scale from now on, where its virtual time is as told.
+    pub(super) fn move_to(&mut self, member: &mut Member, number: u32, vtime: u64) {
+        self.leave(member);
+        member.vcpu.vtime = vtime;
+        member.domain = number;
+        self.join(member);
     }
 
     /// Charges a thread for what it has run. What its guest's other vCPUs leave, asleep, bears that first; what is beyond its share then is borrowed from the one
@@ -87,16 +129,17 @@ impl Boost {
         let now = self.domains[member.domain as usize].now;
         if !member.works && served {
             let service = &mut self.services[guest];
-            if let Some(pool) = service.pools.of(member.domain) {
-                ran -= pool.bear(&self.config, member.vcpu.vtime + ran, now, ran);
+            let vcpu = &mut member.vcpu;
+            if let Some(pool) = service.pools.at(member.pooled.number()) {
+                ran -= pool.bear(&self.config, vcpu, vcpu.vtime + ran, now, ran);
                 waited = waited.min(ran);
             }
             let charged = charge_service(&mut member, service, now + self.config.limit_ns);
-            if let Some(pool) = service.pools.of(member.domain)
+            let vcpu = &mut member.vcpu;
+            if let Some(pool) = service.pools.at(member.pooled.number())
                 && charged > 0
             {
-                let vtime = &mut member.vcpu.vtime;
-                *vtime -= pool.bear(&self.config, *vtime, now, charged);
+                vcpu.vtime -= pool.bear(&self.config, vcpu, vcpu.vtime, now, charged);
             }
         }
         member.vcpu.vtime += ran - waited;
@@ -104,6 +147,7 @@ impl Boost {
             && let Some(lends) = &mut lender
         {
             let boosted = member.boosted || member.vcpu.does_io(&self.config);
+            let was = lends.vcpu.vtime;
             let (mine, theirs) = two(&mut self.guests, guest, lends.guest as usize);
             member.vcpu.charge(
                 &self.config,
@@ -112,7 +156,7 @@ impl Boost {
                 waited,
                 boosted,
             );
-            if self.guests[guest].balance_ns > 0 {
+            if self.guests[guest].balance_ns > 0 || lends.vcpu.vtime != was {
                 self.domains[member.domain as usize].stirred = true;
             }
         }
@@ -172,12 +216,18 @@ impl Boost {
         let (mine, theirs) = two(&mut self.guests, wakes.guest as usize, waits.guest as usize);
         let now = self.domains[wakes.domain as usize].now;
         let pools = &mut self.services[wakes.guest as usize].pools;
-        let pool = (wakes.pooled > 0).then(|| pools.of(wakes.domain)).flatten();
+        let pool = match wakes.pooled {
+            Pooled::Asleep(number) => pools.at(number),
+            _ => None,
+        };
         let pool = pool.map(|pool| (pool, now));
         let waits_for = (&mut waits.vcpu, theirs);
-        wakes
+        let paid = wakes
             .vcpu
             .redeem(&self.config, mine, waits_for, least, pool);
+        if paid > 0 {
+            self.domains[wakes.domain as usize].stirred = true;
+        }
         self.members[met as usize] = Some(waits);
     }
 }

@@ -2,12 +2,10 @@
 
 use ostler_boost::NOBODY;
 
+use super::queue::LOOK_MAX;
 use super::{At, Boost, Kick, Member, Sight, accounts};
 use crate::host::fair::NONE;
 
-/// What makes a core a better one to take than any that lacks it. Virtual times stay below.
-const TAKES_UNBOOSTED: u64 = 1 << 63;
-const TAKES_AT_ONCE: u64 = 1 << 62;
 /// Other domains that a core without work looks into.
 const STEAL_MAX: usize = 64;
 
@@ -42,14 +40,7 @@ impl Boost {
         if core.runs != NONE {
             vtime += sight.now - runs.runs_since;
         }
-        let mut rated = vtime;
-        if !boosted {
-            rated |= TAKES_UNBOOSTED;
-        }
-        if core.runs != NONE {
-            rated |= TAKES_AT_ONCE;
-        }
-        rated += 1;
+        let rated = ostler_boost::rate(vtime, boosted, core.runs != NONE);
         // Whether it takes it at all is the dearer question.
         if rated <= best {
             return 0;
@@ -68,9 +59,14 @@ impl Boost {
 
     /// The core that a thread takes from another.
     fn victim(&self, thread: u32, least: u64, event: bool, sight: &Sight<'_>) -> Option<u32> {
-        let domain = &self.domains[self.member(thread)?.domain as usize];
+        let member = self.member(thread)?;
+        let domain = &self.domains[member.domain as usize];
         let least = if least == u64::MAX { domain.now } else { least };
-        let mut best = (0, None);
+        let rated = self.rate((thread, member.cpu), least, event, 0, sight);
+        let mut best = (rated, (rated > 0).then_some(member.cpu));
+        if ostler_boost::stays(rated, domain.now) {
+            return best.1;
+        }
         for cpu in &domain.cores {
             let rated = self.rate((thread, *cpu), least, event, best.0, sight);
             if rated > best.0 {
@@ -112,15 +108,13 @@ impl Boost {
         if wakes && from.is_none() && !member.moved {
             self.redeem(&mut member, met, least);
         }
-        if member.pooled > 0 {
-            self.rise(&mut member);
-        }
+        self.rise(&mut member);
         if works {
             accounts::hand_on(&mut member, &mut self.services[guest]);
         }
         if let Some(from) = from {
-            member.vcpu.vtime = self.rescaled(member.vcpu.vtime, from, number);
-            member.domain = number;
+            let vtime = self.rescaled(member.vcpu.vtime, from, number);
+            self.move_to(&mut member, number, vtime);
         }
         if works {
             let service = &self.services[guest];
@@ -233,7 +227,7 @@ impl Boost {
             return self.take(number, cpu, thread, sight);
         }
         self.domains[number as usize].stirred = false;
-        let head = self.look(number, cpu, sight);
+        let head = self.look(number, cpu, LOOK_MAX, sight);
         if !head.calm {
             self.domains[number as usize].stirred = true;
         }
@@ -260,7 +254,7 @@ impl Boost {
     /// Whether the one that has had its turn keeps its core.
     fn keeps(&mut self, thread: u32, cpu: u32, ran: u64, sight: &Sight<'_>) -> bool {
         let number = self.cores[cpu as usize].domain;
-        let head = self.look(number, cpu, sight);
+        let head = self.glance(number, cpu, sight);
         if head.first == NONE {
             self.settle(thread, None, ran, false, sight);
             self.charged(thread, ran, sight.now);
@@ -357,17 +351,17 @@ impl Boost {
     }
 
     /// One comes to a core that sleeps, without [`Boost::enqueue`] there.
-    fn arrive(&mut self, thread: u32, number: u32) {
+    pub(super) fn arrive(&mut self, thread: u32, number: u32) {
         let Some(mut member) = self.member(thread).copied() else {
             return;
         };
-        if member.pooled > 0 {
-            self.rise(&mut member);
+        self.rise(&mut member);
+        if member.domain != number {
+            let vtime = self.rescaled(member.vcpu.vtime, member.domain, number);
+            self.move_to(&mut member, number, vtime);
         }
-        member.vcpu.vtime = self.rescaled(member.vcpu.vtime, member.domain, number);
         let now = self.domains[number as usize].now;
         member.vcpu.arrives(&self.config, now);
-        member.domain = number;
         member.followed = member.vcpu.vtime;
         self.members[thread as usize] = Some(member);
     }
@@ -420,7 +414,7 @@ impl Boost {
         let uncharged = ran.saturating_sub(member.charged_at);
         let mut waits = None;
         if member.boosted || member.vcpu.does_io(&self.config) {
-            waits = Some(self.look(number, cpu, sight).first).filter(|first| *first != NONE);
+            waits = Some(self.glance(number, cpu, sight).first).filter(|first| *first != NONE);
         }
         self.settle(thread, waits, uncharged, !runnable, sight);
         if let Some(member) = self.member_mut(thread) {

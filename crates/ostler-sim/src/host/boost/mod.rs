@@ -59,6 +59,29 @@ pub(super) enum At {
     Runs,
 }
 
+/// Which of its guest's pools one is in, by number, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pooled {
+    Not,
+    Awake(u32),
+    Asleep(u32),
+}
+
+impl Pooled {
+    pub fn number(self) -> u32 {
+        match self {
+            Pooled::Not => 0,
+            Pooled::Awake(number) | Pooled::Asleep(number) => number,
+        }
+    }
+}
+
+impl Member {
+    pub fn rests(&self) -> bool {
+        matches!(self.pooled, Pooled::Asleep(_))
+    }
+}
+
 /// A thread that is let in, `struct boost_thread`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member {
@@ -75,7 +98,7 @@ pub(super) struct Member {
     pub boosted: bool,
     pub moved: bool,
     pub works: bool,
-    pub pooled: u32,
+    pub pooled: Pooled,
     pub followed: u64,
     /// What is left of its slice; the kernel's.
     pub slice: u64,
@@ -229,13 +252,14 @@ impl Boost {
             boosted: false,
             moved: true,
             works,
-            pooled: 0,
+            pooled: Pooled::Not,
             followed: vtime,
             slice: self.config.slice_ns,
             boosts: 0,
             refused: 0,
         };
-        if asleep && !works && guest != NOBODY {
+        self.join(&mut member);
+        if asleep {
             self.rest(&mut member);
         }
         self.members[thread as usize] = Some(member);
@@ -244,7 +268,7 @@ impl Boost {
     pub fn disable(&mut self, thread: u32) {
         self.remove(thread);
         if let Some(mut member) = self.member(thread).copied() {
-            self.rise(&mut member);
+            self.leave(&mut member);
         }
         if let Some(member) = self.members.get_mut(thread as usize) {
             *member = None;
@@ -255,6 +279,24 @@ impl Boost {
     pub fn moved(&mut self, thread: u32) {
         if let Some(member) = self.member_mut(thread) {
             member.moved = true;
+        }
+    }
+
+    /// `boost_set_cpumask`: a thread is told where it may run. One that sleeps does so where it is to wake, as far as that is known.
+    pub fn confined(&mut self, thread: u32, allowed: &CpuSet) {
+        self.moved(thread);
+        let Some(member) = self.member(thread).filter(|member| member.rests()) else {
+            return;
+        };
+        let mut cores = self.domains[member.domain as usize].cores.iter();
+        if cores.any(|cpu| allowed.contains(CpuId(*cpu))) {
+            return;
+        }
+        let Some(first) = allowed.first() else { return };
+        self.arrive(thread, self.cores[first.0 as usize].domain);
+        if let Some(mut member) = self.member(thread).copied() {
+            self.rest(&mut member);
+            self.members[thread as usize] = Some(member);
         }
     }
 

@@ -6,7 +6,7 @@ use super::{Boost, Sight};
 use crate::host::fair::NONE;
 
 /// As far as the head of a queue is looked at, by what virtual times are now.
-const LOOK_MAX: usize = 16;
+pub(super) const LOOK_MAX: usize = 16;
 /// As far as it is searched.
 const SEARCH_MAX: usize = 1024;
 
@@ -28,7 +28,13 @@ impl Boost {
         })
     }
 
-    pub(super) fn look(&self, number: u32, cpu: u32, sight: &Sight<'_>) -> Head {
+    /// [`Boost::look`], of no more than are needed to know the two: in a calm queue the first that may run.
+    pub(super) fn glance(&self, number: u32, cpu: u32, sight: &Sight<'_>) -> Head {
+        let stirred = self.domains[number as usize].stirred;
+        self.look(number, cpu, if stirred { LOOK_MAX } else { 2 }, sight)
+    }
+
+    pub(super) fn look(&self, number: u32, cpu: u32, most: usize, sight: &Sight<'_>) -> Head {
         let mut head = Head {
             first: NONE,
             second: NONE,
@@ -37,12 +43,12 @@ impl Boost {
             first_vtime: u64::MAX,
             second_vtime: u64::MAX,
         };
-        let mut looked = 0;
+        let (mut looked, mut before_it) = (0, 0);
         let queue = &self.domains[number as usize].queue;
         let (before, after) = queue.as_slices();
         // Not by the iterator of both, which finds out for each entry which of them it is in.
         for (searched, (_, thread)) in [before, after].into_iter().flatten().enumerate() {
-            if searched >= SEARCH_MAX || looked >= LOOK_MAX {
+            if searched >= SEARCH_MAX || looked >= most {
                 head.calm = false;
                 break;
             }
@@ -51,14 +57,17 @@ impl Boost {
             };
             // What `stirs` says.
             let event = member.event_at.is_some();
-            if head.calm && (event || self.guests[member.guest as usize].balance_ns > 0) {
+            let vtime = member.vcpu.vtime;
+            if head.calm
+                && (event || vtime < before_it || self.guests[member.guest as usize].balance_ns > 0)
+            {
                 head.calm = false;
             }
+            before_it = vtime;
             if !sight.may(*thread, cpu) {
                 continue;
             }
             looked += 1;
-            let vtime = member.vcpu.vtime;
             if event && head.urgent == NONE && member.guest != NOBODY {
                 head.urgent = *thread;
             }
@@ -84,7 +93,7 @@ impl Boost {
         thread: u32,
         sight: &Sight<'_>,
     ) -> (u64, u32) {
-        let head = self.look(number, cpu, sight);
+        let head = self.glance(number, cpu, sight);
         let (least, met) = if head.first == thread {
             (head.second_vtime, head.second)
         } else {

@@ -195,6 +195,123 @@ fn what_sleeping_vcpus_leave_their_siblings_have() {
     );
 }
 
+/// The kernel's own work comes and goes on both cores, as vhost workers do: one that computes has what its sleeping sibling leaves all the same, though it always
+/// wants a core of its own for that.
+#[test]
+fn one_that_is_often_stopped_has_what_its_sibling_leaves() {
+    let topology = topology(1, 1, 2, false);
+    let on = |core| CpuSet::range(core, core + 1);
+    let twitch = |work, sleep| Habit::Sleeper { work, sleep };
+    for (work, sleep) in [(50_000, 300_000), (20_000, 1_000_000), (500_000, 5_000_000)] {
+        let threads = [
+            (Some(0), all(), Habit::Spin),
+            (Some(1), all(), Habit::Spin),
+            (Some(1), all(), LATE),
+            (Some(2), all(), Habit::Spin),
+            (None, on(0), twitch(work, sleep)),
+            (None, on(1), twitch(work + 1_000, sleep)),
+        ];
+        let mut world = world(&topology, &threads);
+        let first = world.host.own_threads();
+        let members: Vec<_> = (0..4).map(|at| (ThreadId(first + at), false)).collect();
+        let plan = plan(&topology, settings(true));
+        world
+            .act(|host, scene| host.set_boost(Some(&plan), &members, scene))
+            .unwrap();
+        assert_eq!(watched(&mut world, Nanos(4 * SECOND.0), None), []);
+        let of_due = ran(&world, 1) as f64 / (2 * ran(&world, 0)) as f64;
+        assert!((of_due - 1.0).abs() < 0.03, "{work} {sleep}: {of_due}");
+    }
+}
+
+/// How often a thread came to another core than it was on, by how often it woke.
+fn moves(world: &World<Actors>, at: u32) -> f64 {
+    let view = world.host.view(world.now());
+    let (_, moved) = view.moves(ThreadId(world.host.own_threads() + at));
+    let woken = world.work.acts[at as usize].delays.len();
+    assert!(woken > 100, "{woken}");
+    moved as f64 / woken as f64
+}
+
+#[test]
+fn one_that_wakes_stays_on_the_core_where_it_slept() {
+    for (cores, hogs) in [(2, 0), (2, 2), (4, 8), (4, 12), (8, 24)] {
+        for io in [false, true] {
+            let topology = topology(1, 1, cores, false);
+            let mut world = world(&topology, &mixed(hogs, 100_000, 1_000_000));
+            boost_all(&mut world, &plan(&topology, settings(io)));
+            assert_eq!(watched(&mut world, Nanos(2 * SECOND.0), None), []);
+            let moves = moves(&world, 0);
+            assert!(moves < 0.1, "{hogs} on {cores}, {io}: {moves}");
+        }
+    }
+}
+
+/// Two that are confined to a core each, and one that does IO and may be on either: whose core it slept on doesn't bear it alone.
+#[test]
+fn who_is_confined_to_the_core_where_one_slept_bears_no_more_of_it_than_others() {
+    let topology = topology(1, 1, 2, false);
+    let habit = Habit::Sleeper {
+        work: 1_000_000,
+        sleep: 1_000_000,
+    };
+    let threads = [
+        (Some(0), all(), habit),
+        (Some(1), CpuSet::range(0, 1), Habit::Spin),
+        (Some(2), CpuSet::range(1, 2), Habit::Spin),
+    ];
+    let mut world = world(&topology, &threads);
+    boost_all(&mut world, &plan(&topology, settings(true)));
+    assert_eq!(watched(&mut world, Nanos(4 * SECOND.0), None), []);
+    let apart = ran(&world, 1).abs_diff(ran(&world, 2));
+    // A few turns.
+    assert!(apart < 20_000_000, "{apart}");
+}
+
+/// What one leaves that is told, asleep, to be on another domain's cores, its siblings there have from then on, and those that it left no longer.
+#[test]
+fn who_is_told_to_sleep_elsewhere_leaves_its_share_there() {
+    let topology = topology(1, 2, 1, false);
+    let (here, there) = (CpuSet::range(0, 1), CpuSet::range(1, 2));
+    let threads = [
+        (Some(0), here, Habit::Spin),
+        (Some(0), there, Habit::Spin),
+        (Some(0), here, LATE),
+        (Some(1), here, Habit::Spin),
+        (Some(2), there, Habit::Spin),
+    ];
+    let mut world = world(&topology, &threads);
+    let plan = BoostPlan {
+        domains: vec![here, there],
+        ..plan(&topology, settings(false))
+    };
+    boost_all(&mut world, &plan);
+    let mut until = |second: u64, then: CpuSet| {
+        let before: Vec<_> = (0..5).map(|at| ran(&world, at)).collect();
+        world.run(Nanos(second * SECOND.0)).unwrap();
+        let had = |at: u32| (ran(&world, at) - before[at as usize]) as f64 / 2e9;
+        let both = (had(0), had(1));
+        let asleep = ThreadId(world.host.own_threads() + 2);
+        world
+            .act(|host, scene| host.set_affinity(asleep, then, scene))
+            .unwrap();
+        both
+    };
+    let near = |had: f64, due: f64| (had - due).abs() < 0.02;
+    for (second, then) in [(2, there), (4, here), (6, there)] {
+        let (first, other) = until(second, then);
+        let due = if then == there {
+            (2.0 / 3.0, 0.5)
+        } else {
+            (0.5, 2.0 / 3.0)
+        };
+        assert!(
+            near(first, due.0) && near(other, due.1),
+            "{second}: {first}, {other}"
+        );
+    }
+}
+
 /// A core that takes one from another domain measures it by its own.
 #[test]
 fn one_from_a_crowded_domain_is_no_longer_behind_on_a_quiet_ones_core() {

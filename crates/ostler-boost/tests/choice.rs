@@ -1,0 +1,35 @@
+//! Which core a vCPU takes when it wakes.
+
+use ostler_boost::{rate, stays};
+use proptest::prelude::*;
+
+/// Longer than a host is up, ns.
+const LONG: u64 = 1 << 60;
+
+proptest! {
+    /// From one that isn't boosted first, then where no other work has the core, then from who has had most; and always with some readiness.
+    #[test]
+    fn cores_are_taken_in_the_order_that_is_told(
+        one in (any::<bool>(), any::<bool>(), 0..LONG),
+        other in (any::<bool>(), any::<bool>(), 0..LONG),
+    ) {
+        let rated = |of: (bool, bool, u64)| rate(of.2, of.0, of.1);
+        let rank = |of: (bool, bool, u64)| (!of.0, of.1, of.2);
+        prop_assert!(rated(one) > 0);
+        prop_assert_eq!(rated(one).cmp(&rated(other)), rank(one).cmp(&rank(other)));
+    }
+
+    /// It stays where it may have the core at once, of one that isn't boosted and has had as much as whoever last came to a core.
+    #[test]
+    fn one_stays_where_nobody_is_better_to_take_from(
+        (boosted, runs) in (any::<bool>(), any::<bool>()),
+        vtime in 0..LONG,
+        now in 0..LONG,
+        even in any::<bool>(),
+    ) {
+        let now = if even { vtime } else { now };
+        let may = !boosted && runs && vtime >= now;
+        prop_assert_eq!(stays(rate(vtime, boosted, runs), now), may);
+        prop_assert!(!stays(0, now), "it may not have it at all");
+    }
+}
