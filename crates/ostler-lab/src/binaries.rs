@@ -52,6 +52,8 @@ pub struct Binaries {
     pub plugin: Option<PathBuf>,
     /// Test programs for the emulated host's kernel.
     pub tests: Vec<PathBuf>,
+    /// Schedulers for its kernel, by others.
+    pub schedulers: Vec<PathBuf>,
 }
 
 impl Binaries {
@@ -70,6 +72,7 @@ impl Binaries {
             evil: find("ostler-guest-evil"),
             plugin: find(PLUGIN),
             tests: files_in(&folder.join(TESTS)),
+            schedulers: Vec::new(),
         })
     }
 

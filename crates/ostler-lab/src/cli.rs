@@ -15,7 +15,7 @@ use crate::program::Program;
 use crate::progress::Progress;
 use crate::run::RunResult;
 use crate::scenario::{self, FaultKind};
-use crate::{packages, run, setup, up};
+use crate::{packages, run, schedulers, setup, up};
 use ostler_outcome::gather;
 use ostler_outcome::report::Clock;
 
@@ -144,7 +144,7 @@ pub fn run(command: LabCommand) -> anyhow::Result<ExitCode> {
             println!("{}", image.folder.display());
         }
         LabCommand::Up(world) => {
-            let (image, binaries, program) = prepare(&lab, &world, true, progress)?;
+            let (image, binaries, program) = prepare(&lab, &world, true, progress, |_| Ok(()))?;
             let time = world.time(&binaries, true)?;
             let state = up::up(&lab, &image, &binaries, &program, &time, progress)?;
             println!(
@@ -208,9 +208,11 @@ fn prepare(
     world: &World,
     stay: bool,
     progress: Progress,
+    choose: impl FnOnce(&mut Program) -> anyhow::Result<()>,
 ) -> anyhow::Result<(Image, Binaries, Program)> {
     // The cheapest first: a scenario with a mistake is refused before anything is built.
-    let program = Program::new(scenario::load(&world.scenario)?, stay);
+    let mut program = Program::new(scenario::load(&world.scenario)?, stay);
+    choose(&mut program)?;
     let mut binaries = match &world.bin_dir {
         Some(folder) => {
             let mut binaries = Binaries::in_folder(folder)?;
@@ -219,6 +221,14 @@ fn prepare(
         }
         None => Binaries::build(world.ostler.clone(), progress)?,
     };
+    for policy in &program.scenario.policies {
+        if let Some(scheduler) = &policy.host_scheduler {
+            let path = schedulers::ensure(lab, scheduler, progress)?;
+            if !binaries.schedulers.contains(&path) {
+                binaries.schedulers.push(path);
+            }
+        }
+    }
     let wants_tests = |fault: &crate::scenario::Fault| fault.kind == FaultKind::KernelTests;
     if binaries.tests.is_empty() && program.scenario.faults.iter().any(wants_tests) {
         binaries.build_tests(progress)?;
@@ -230,8 +240,8 @@ fn prepare(
     Ok((image, binaries, program))
 }
 
-fn run_scenario(lab: &LabDir, args: &RunArgs, progress: Progress) -> anyhow::Result<ExitCode> {
-    let (image, binaries, mut program) = prepare(lab, &args.world, false, progress)?;
+/// What of a scenario is run, by the command line.
+fn choose(program: &mut Program, args: &RunArgs) -> anyhow::Result<()> {
     program.seed = args.seed;
     if let Some(rounds) = args.rounds {
         anyhow::ensure!(
@@ -266,6 +276,12 @@ fn run_scenario(lab: &LabDir, args: &RunArgs, progress: Progress) -> anyhow::Res
                 .all(|name| args.policies.contains(name))
         });
     }
+    Ok(())
+}
+
+fn run_scenario(lab: &LabDir, args: &RunArgs, progress: Progress) -> anyhow::Result<ExitCode> {
+    let chosen = |program: &mut Program| choose(program, args);
+    let (image, binaries, program) = prepare(lab, &args.world, false, progress, chosen)?;
     let needs_steward = program
         .scenario
         .policies

@@ -23,6 +23,7 @@ pub mod progress;
 mod pulse;
 pub mod run;
 pub mod scenario;
+mod schedulers;
 pub mod setup;
 pub mod share;
 pub mod tail;

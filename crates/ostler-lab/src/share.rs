@@ -49,6 +49,11 @@ pub fn make_disks(run: &Path, image: &Image, binaries: &Binaries, program: &Prog
             bytes += std::fs::copy(path, bin.join(name)).on("copy", path)?;
         }
     }
+    for path in &binaries.schedulers {
+        if let Some(name) = path.file_name() {
+            bytes += std::fs::copy(path, bin.join(name)).on("copy", path)?;
+        }
+    }
     if !binaries.tests.is_empty() {
         let tests = staging.path().join(TESTS);
         std::fs::create_dir(&tests).on("create", &tests)?;

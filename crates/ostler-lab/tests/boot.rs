@@ -72,6 +72,7 @@ impl World {
                 evil: None,
                 plugin: None,
                 tests: Vec::new(),
+                schedulers: Vec::new(),
             },
             program: Program::new(
                 scenario::parse(SCENARIO, Path::new("t")).expect("a scenario"),

@@ -16,6 +16,41 @@ pub struct Policy {
     pub steward: Option<toml::Table>,
     /// Queues of the pNIC at the start; all where not given.
     pub pnic_queues: Option<u32>,
+    /// A program that brings a scheduler of its own (`sched_ext`), and runs beside the policy; `None`: the kernel's.
+    pub host_scheduler: Option<HostScheduler>,
+}
+
+/// A scheduler by others: a program that is published as a crate of that name and version.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct HostScheduler {
+    /// The crate's name, and the program's.
+    pub name: String,
+    /// As in `1.1.4`.
+    pub version: String,
+}
+
+impl HostScheduler {
+    /// `NAME@VERSION`, as cargo writes it; `None` where it isn't that.
+    pub fn parse(text: &str) -> Option<HostScheduler> {
+        let (name, version) = text.split_once('@')?;
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        let is_name = name.len() <= 64 && name.starts_with(|c: char| c.is_ascii_alphabetic());
+        let numbers = version.split('.');
+        let numbered = numbers.clone().count() == 3
+            && numbers
+                .clone()
+                .all(|n| n.len() <= 9 && n.parse::<u32>().is_ok());
+        (is_name && name.chars().all(plain) && numbered).then(|| HostScheduler {
+            name: name.to_owned(),
+            version: version.to_owned(),
+        })
+    }
+}
+
+impl std::fmt::Display for HostScheduler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}@{}", self.name, self.version)
+    }
 }
 
 impl Policy {
@@ -26,10 +61,23 @@ impl Policy {
         matches!(name, Some("performance" | "energy" | "resource"))
     }
 
-    /// What schedules vCPUs: `None` where it is the kernel's own scheduler, else the mode of ours, the length of its turns, whether workers go
+    fn boost(&self) -> Option<&toml::Value> {
+        self.steward.as_ref()?.get("boost")
+    }
+
+    /// Whether the steward is to bring its own scheduler of vCPUs.
+    pub fn boosts(&self) -> bool {
+        let mode = self.boost().and_then(|boost| boost.get("mode")?.as_str());
+        mode.is_some_and(|mode| mode != "off")
+    }
+
+    /// What schedules vCPUs: `None` where it is the kernel's own scheduler, else the program that brings one, or the mode of ours, the length of its turns, whether workers go
     /// before vCPUs instead of waiting with them, and who does IO and what it may borrow, where that is told.
     pub fn scheduler(&self) -> Option<String> {
-        let boost = self.steward.as_ref()?.get("boost")?;
+        if let Some(other) = &self.host_scheduler {
+            return Some(other.to_string());
+        }
+        let boost = self.boost()?;
         let mode = boost.get("mode")?.as_str().filter(|mode| *mode != "off")?;
         let slice = boost.get("slice").and_then(toml::Value::as_str);
         let usual = || format!("{}ms", BoostSettings::default().slice.as_millis_f64());

@@ -558,6 +558,7 @@ fn policy() -> impl Strategy<Value = Policy> {
             about,
             steward,
             pnic_queues,
+            host_scheduler: None,
         })
 }
 

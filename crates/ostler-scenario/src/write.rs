@@ -273,6 +273,10 @@ fn policy(policy: &Policy) -> RawPolicy {
         name: nowhere(policy.name.clone()),
         about: policy.about.clone(),
         pnic_queues: policy.pnic_queues.map(nowhere),
+        host_scheduler: policy
+            .host_scheduler
+            .as_ref()
+            .map(|scheduler| nowhere(scheduler.to_string())),
         steward: policy.steward.clone(),
     }
 }

@@ -20,6 +20,7 @@ use super::load;
 use super::net::Pnic;
 use super::sampler::Scene;
 use super::say::Say;
+use super::scheduler::HostScheduler;
 use super::steward::{self, Steward};
 use super::turn::Turn;
 use crate::child::wait_timeout;
@@ -117,6 +118,10 @@ impl Cells<'_> {
         let out = PathBuf::from(RESULTS).join(format!("cell-{}", cell.index));
         std::fs::create_dir_all(&out)
             .with_context(|| format!("could not create {}", out.display()))?;
+        let scheduler = match &policy.host_scheduler {
+            Some(named) => Some(HostScheduler::start(&named.name, &out)?),
+            None => None,
+        };
         let mut steward = match &policy.steward {
             Some(own) => Some(Steward::start(self.program, own, &self.pnic.name, &out)?),
             None => None,
@@ -173,6 +178,7 @@ impl Cells<'_> {
             });
             problems.extend(told.err().map(|e| format!("{e:#}")));
         }
+        problems.extend(scheduler.and_then(HostScheduler::end));
         problems.extend(self.running.iter().filter_map(RunningGuest::epitaph));
         self.say.say(Event::CellEnd {
             cell: cell.index,

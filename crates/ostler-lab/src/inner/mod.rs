@@ -11,6 +11,7 @@ pub mod load;
 mod net;
 pub mod sampler;
 pub mod say;
+mod scheduler;
 pub mod steward;
 mod turn;
 pub mod work;

@@ -219,6 +219,7 @@ pub(crate) struct RawPolicy {
     #[serde(default)]
     pub about: String,
     pub pnic_queues: Option<Spanned<u32>>,
+    pub host_scheduler: Option<Spanned<String>>,
     pub steward: Option<toml::Table>,
 }
 

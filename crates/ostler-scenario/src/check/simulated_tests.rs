@@ -534,3 +534,23 @@ fn the_simulated_examples_in_the_readme_are_good() {
         assert!(parse(example).is_err(), "the lab refuses {}", scenario.name);
     }
 }
+
+#[test]
+fn policies_with_a_scheduler_of_others_are_left_out_of_a_simulated_world() {
+    let with = |scheduler: &str| {
+        let policy =
+            format!("[[policy]]\nname = \"others\"\n{scheduler}[[policy]]\nname = \"own\"\n");
+        simulated(&format!("{SIMULATED}{policy}"))
+    };
+    let names = |scenario: &Scenario| -> Vec<String> {
+        scenario.policies.iter().map(|p| p.name.clone()).collect()
+    };
+    let scenario = with("host_scheduler = \"scx_bpfland@1.1.4\"\n").expect("a good scenario");
+    assert_eq!(names(&scenario), ["own"]);
+    assert_eq!(
+        names(&with("").expect("a good scenario")),
+        ["others", "own"]
+    );
+    let said = with("host_scheduler = \"scx_bpfland\"\n").expect_err("it is no version");
+    assert!(said.contains("is no crate and version"), "{said}");
+}

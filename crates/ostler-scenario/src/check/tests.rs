@@ -282,3 +282,33 @@ fn what_only_a_world_can_know_is_asked_of_it() {
         "{counted}"
     );
 }
+
+#[test]
+fn a_policys_scheduler_is_a_programs_name_and_the_only_one() {
+    let with = |scheduler: &str| format!("name = \"vanilla\"\nhost_scheduler = {scheduler}");
+    let good = GOOD.replacen("name = \"vanilla\"", &with("\"scx_bpfland@1.1.4\""), 1);
+    let scenario = parse(&good).expect("a good scenario");
+    let policy = &scenario.policies[0];
+    assert_eq!(policy.scheduler().as_deref(), Some("scx_bpfland@1.1.4"));
+    assert_eq!(scenario.policies[1].scheduler(), None);
+    let written = parse(&scenario.to_toml()).expect("what is written is read");
+    assert_eq!(written, scenario);
+    for name in [
+        "",
+        "scx_rusty",
+        "../x@1.1.4",
+        "-x@1.1.4",
+        "a b@1.1.4",
+        "a@1.1",
+        "a@1.1.-4",
+        "a@1.1.4.5",
+    ] {
+        let said = refusal("name = \"vanilla\"", &with(&format!("\"{name}\"")));
+        let wanted = format!("s.toml:25: `{name}` is no crate and version; write it as cargo does");
+        assert!(said.contains(&wanted), "{said}");
+    }
+    let both = "host_scheduler = \"scx_bpfland@1.1.4\"\n[policy.steward]\nboost.mode = \"io\"";
+    let said = refusal("[policy.steward]", both);
+    let wanted = "`scx_bpfland@1.1.4` would be there beside the steward's own scheduler, and a kernel has one at a time; leave out";
+    assert!(said.contains(wanted), "{said}");
+}

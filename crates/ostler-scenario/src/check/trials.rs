@@ -7,7 +7,9 @@ use toml::Spanned;
 
 use super::raw::{RawFault, RawScenario};
 use super::{Checker, NAME_MAX, ScenarioError, merge};
-use crate::{Expectation, Fault, FaultKind, Fleet, Guest, Host, Policy, TimedFault, TimedKind};
+use crate::{
+    Expectation, Fault, FaultKind, Fleet, Guest, Host, HostScheduler, Policy, TimedFault, TimedKind,
+};
 
 impl Checker<'_> {
     pub(super) fn policies(
@@ -36,14 +38,50 @@ impl Checker<'_> {
                 merge(&mut merged, own);
                 merged
             });
-            policies.push(Policy {
+            let checked = Policy {
                 name: policy.name.get_ref().clone(),
                 about: policy.about.clone(),
                 steward,
                 pnic_queues,
-            });
+                host_scheduler: None,
+            };
+            let host_scheduler = policy.host_scheduler.as_ref();
+            let host_scheduler = host_scheduler
+                .map(|scheduler| self.host_scheduler(scheduler, &checked))
+                .transpose()?;
+            // A simulated host runs no programs: what can be compared there are the other policies.
+            if host_scheduler.is_none() || !self.world.limits().simulates {
+                policies.push(Policy {
+                    host_scheduler,
+                    ..checked
+                });
+            }
         }
         Ok(policies)
+    }
+
+    /// A program that is published, for a kernel that has no other scheduler then.
+    fn host_scheduler(
+        &self,
+        told: &Spanned<String>,
+        policy: &Policy,
+    ) -> Result<HostScheduler, ScenarioError> {
+        let name = told.get_ref();
+        let Some(scheduler) = HostScheduler::parse(name) else {
+            return self.refuse(
+                told,
+                format!("`{name}` is no crate and version"),
+                "write it as cargo does, as in \"scx_bpfland@1.1.4\"",
+            );
+        };
+        if policy.boosts() {
+            return self.refuse(
+                told,
+                format!("`{name}` would be there beside the steward's own scheduler, and a kernel has one at a time"),
+                "leave out `host_scheduler`, or the steward's `[boost]`",
+            );
+        }
+        Ok(scheduler)
     }
 
     pub(super) fn expectations(
