@@ -32,6 +32,8 @@ mod libra_5_6;
 mod libra_5_7;
 #[path = "../vflowcomb-13/figure.rs"]
 mod vflowcomb_13;
+#[path = "../vflowcomb-15/figure.rs"]
+mod vflowcomb_15;
 #[path = "../vflowcomb-16/figure.rs"]
 mod vflowcomb_16;
 #[path = "../vspace-12/figure.rs"]
@@ -70,6 +72,7 @@ pub fn all() -> Result<Vec<Figure>> {
         figure!("libra-5.6", libra_5_6),
         figure!("libra-5.7", libra_5_7),
         figure!("vflowcomb-13", vflowcomb_13),
+        figure!("vflowcomb-15", vflowcomb_15),
         figure!("vflowcomb-16", vflowcomb_16),
         figure!("vspace-8", vspace_8),
         figure!("vspace-12", vspace_12),

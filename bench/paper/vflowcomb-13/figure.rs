@@ -12,11 +12,11 @@ const CHAINS: f64 = 8.0;
 /// Of a load's guest, how many VNFs a packet passes.
 const LENGTHS: [(&str, u32); 3] = [("vnf1", 3), ("vnf2", 2), ("vnf3", 1)];
 /// Packets of a message.
-const PACKETS: u32 = 8;
+pub(super) const PACKETS: u32 = 8;
 /// Packets a second of a flow, of which each chain has four.
-const LOADS: [(&str, u32); 2] = [("medium", 24_000), ("heavy", 32_000)];
-const FLOWS: u32 = 4;
-const CONTENTION: &str = include_str!("contention.toml");
+pub(super) const LOADS: [(&str, u32); 2] = [("medium", 24_000), ("heavy", 32_000)];
+pub(super) const FLOWS: u32 = 4;
+pub(super) const CONTENTION: &str = include_str!("contention.toml");
 
 pub fn cases(run: Run) -> Result<Vec<Case>> {
     let scenario = include_str!("scenario.toml");

@@ -10,12 +10,17 @@ use ostler_sim::run::{self, Run, RunError, Watch};
 use ostler_sim::scenario::Simulated;
 use proptest::prelude::*;
 
+const BOOKS: Watch = Watch {
+    books: true,
+    turns: false,
+};
+
 fn scenario(text: &str) -> Scenario {
     Scenario::parse(text, Path::new("test.toml"), &Simulated).expect("a scenario")
 }
 
 fn watched(text: &str, seed: u64) -> Run {
-    Run::new(scenario(text), seed, Watch { books: true }).expect("a run")
+    Run::new(scenario(text), seed, BOOKS).expect("a run")
 }
 
 fn told(run: &Run) -> Vec<Stamped> {
@@ -206,6 +211,39 @@ fn cells_come_to_the_same_on_any_number_of_threads_and_in_order() {
 }
 
 #[test]
+fn what_a_steward_decides_under_load_is_kept_where_that_is_wanted() {
+    let keeps = Watch {
+        turns: true,
+        ..Watch::default()
+    };
+    let run = Run::new(scenario(RAMP), 1, keeps).expect("a run");
+    let forgets = Run::new(scenario(RAMP), 1, Watch::default()).expect("a run");
+    for cell in run.cells() {
+        let kept = run.cell(&cell, &mut |_| {}).expect("a cell");
+        let without = forgets.cell(&cell, &mut |_| {}).expect("a cell");
+        assert_eq!(
+            (kept.told.clone(), Vec::new()),
+            (without.told, without.turns)
+        );
+        let decided = kept.told.iter().filter_map(|stamped| match &stamped.event {
+            Event::Steward { record, .. } => Some((stamped.t_ms, record["plan"].clone())),
+            _ => None,
+        });
+        // Half a second after it begins, for six.
+        let decided: Vec<_> = decided.filter(|(at, _)| (500..6500).contains(at)).collect();
+        let turns = kept.turns.iter().map(|turn| {
+            let plan = serde_json::to_value(&*turn.plan).expect("a plan");
+            (turn.snapshot.at.0 / 1_000_000, plan)
+        });
+        assert_eq!(turns.collect::<Vec<_>>(), decided);
+        assert_eq!(
+            decided.len() > 2,
+            cell.policy == "energy" || cell.policy == "resource"
+        );
+    }
+}
+
+#[test]
 fn faults_at_a_time_happen_then() {
     let dies = format!("{RAMP}\n[[fault]]\nkind = \"guest-dies\"\nguest = \"be\"\nat = \"3s\"\n");
     let run = watched(&dies, 1)
@@ -284,7 +322,7 @@ proptest! {
             policy.steward = own.map(|own| toml::from_str(own).expect("a steward's configuration"));
         }
         let file = short.to_toml();
-        let run = Run::new(short, seed, Watch { books: true });
+        let run = Run::new(short, seed, BOOKS);
         let run = run.map_err(|error| TestCaseError::fail(format!("{error}\n{file}")))?;
         let events = told(&run);
         let wrong = problems(&events);

@@ -50,6 +50,11 @@ STEWARD
 
 const TIER: &str = "[policy.steward.partition]\npolicy = \"time-sharing\"\n[policy.steward.tier]\nenabled = true\nreserve = \"512MiB\"\n";
 
+const BOOKS: Watch = Watch {
+    books: true,
+    turns: false,
+};
+
 /// Runs a cell with its books kept twice.
 fn counted(first: &str, seconds: u32, steward: &str, more: &str) -> Counters {
     let text = TWO
@@ -57,7 +62,7 @@ fn counted(first: &str, seconds: u32, steward: &str, more: &str) -> Counters {
         .replace("SECONDS", &seconds.to_string())
         .replace("STEWARD", steward);
     let scenario = Scenario::parse(&(text + more), Path::new("two.toml"), &Simulated);
-    let run = Run::new(scenario.expect("a scenario"), 1, Watch { books: true }).expect("a run");
+    let run = Run::new(scenario.expect("a scenario"), 1, BOOKS).expect("a run");
     let ran = run.cell(&run.cells()[0], &mut |_| {}).expect("a cell");
     let ends = ran.told.into_iter().find_map(|said| match said.event {
         Event::CellEnd {

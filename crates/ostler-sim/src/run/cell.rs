@@ -127,6 +127,8 @@ struct Played<'a, W> {
     taps: Vec<(f64, f64)>,
     boosts: Vec<ostler_outcome::events::BoostPeriod>,
     problems: Vec<String>,
+    /// What the steward decided, if that is kept.
+    turns: Option<Vec<Turn>>,
 }
 
 impl<'a, W: Housed> Played<'a, W> {
@@ -216,6 +218,7 @@ impl<'a, W: Housed> Played<'a, W> {
             taps: Vec::new(),
             boosts: Vec::new(),
             problems: Vec::new(),
+            turns: run.watch.turns.then(Vec::new),
         })
     }
 
@@ -384,6 +387,10 @@ impl<'a, W: Housed> Played<'a, W> {
             });
             let cell = self.cell.index;
             self.say(Event::Steward { cell, record });
+            let loaded = (self.start..self.end).contains(&self.world.now());
+            if let Some(turns) = self.turns.as_mut().filter(|_| loaded) {
+                turns.push(turn);
+            }
         }
         Ok(())
     }
@@ -442,6 +449,7 @@ impl<'a, W: Housed> Played<'a, W> {
         CellRun {
             told: self.told,
             events: self.world.queue.taken(),
+            turns: self.turns.unwrap_or_default(),
         }
     }
 

@@ -31,6 +31,7 @@ use ostler_scenario::Scenario;
 pub use all::all;
 
 use crate::scenario::{self, PolicyError};
+use crate::steward::Turn;
 use crate::tenants::{NIC, TenantsError};
 use crate::world::WorldError;
 
@@ -71,6 +72,8 @@ pub enum RunError {
 pub struct Watch {
     /// The books of messages, threads and cores are kept a second time, and what differs is told as a problem of its cell. Costs half of the speed.
     pub books: bool,
+    /// What the steward decided is kept, each time that it was something else and the load was on.
+    pub turns: bool,
 }
 
 /// A scenario that can be run: everything in it was looked at.
@@ -140,6 +143,11 @@ impl Run {
         Ok(self)
     }
 
+    /// What its host is.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
     /// What is run.
     pub fn scenario(&self) -> &Scenario {
         &self.scenario
@@ -189,6 +197,8 @@ pub struct CellRun {
     pub told: Vec<Stamped>,
     /// How much happened in its world.
     pub events: u64,
+    /// What its steward decided, if that is kept.
+    pub turns: Vec<Turn>,
 }
 
 /// What a scenario's host is, as a steward finds it.

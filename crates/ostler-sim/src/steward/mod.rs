@@ -93,7 +93,7 @@ pub struct StewardGuest {
 }
 
 /// What a turn of the loop came to.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
     /// What was seen.
     pub snapshot: Arc<Snapshot>,

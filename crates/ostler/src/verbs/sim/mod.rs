@@ -152,7 +152,10 @@ fn prepare(args: &Args, mut scenario: Scenario) -> Result<Run, run::RunError> {
     if let Some(rounds) = args.rounds {
         scenario.rounds = rounds;
     }
-    let watch = Watch { books: args.audit };
+    let watch = Watch {
+        books: args.audit,
+        ..Watch::default()
+    };
     Run::new(scenario, args.seed, watch)?.only(&args.policies)
 }
 
