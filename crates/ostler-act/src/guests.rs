@@ -100,13 +100,14 @@ impl Guests {
                 continue;
             };
             let shape = Shape::of(view);
-            let homes = plan.vcpu_homes(given);
             let mut looks_left = LOOKS_AFTER_CHANGE;
             let layout = match self.known.get_mut(&given.guest) {
                 Some(known)
                     if known.shape == shape
                         && known.plan == *given
-                        && known.homes == homes
+                        && plan
+                            .vcpu_homes(given)
+                            .eq(known.homes.iter().map(|(at, cpus)| (*at, *cpus)))
                         && !other_cpus =>
                 {
                     match known.look_again(host, view) {
@@ -127,6 +128,7 @@ impl Guests {
                 }
             };
             changed = true;
+            let homes = plan.vcpu_homes(given).collect();
             self.known.insert(
                 given.guest.clone(),
                 Known {

@@ -67,7 +67,7 @@ pub fn settings(
     let guests = plan.guests.iter().filter_map(|given| {
         let view = snapshot.guest(&given.guest)?;
         let layout = layouts.get(&given.guest)?;
-        let homes = plan.vcpu_homes(given);
+        let homes = plan.vcpu_homes(given).collect();
         Some(of_guest(&online, given, &homes, view, layout))
     });
     let nics = plan.nics.iter().map(|nic| of_nic(facts, nic));

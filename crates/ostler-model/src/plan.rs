@@ -1,6 +1,5 @@
 //! What was decided: an immutable value with a generation and a parent. Acting on it makes no choices.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -224,15 +223,17 @@ impl Plan {
             .map(|at| &self.guests[at])
     }
 
-    /// Where each of a guest's vCPUs may run that doesn't float with the others, by place: its core, or where its guest's wish keeps it.
-    pub fn vcpu_homes(&self, given: &GuestPlan) -> BTreeMap<usize, CpuSet> {
+    /// Where each of a guest's vCPUs may run that doesn't float with the others, by place and in order: its core, or where its guest's wish keeps it.
+    pub fn vcpu_homes(&self, given: &GuestPlan) -> impl Iterator<Item = (usize, CpuSet)> {
+        let pins = given.vcpu_pins.len();
+        let pinned = given.vcpu_pins.iter().enumerate();
         let kept = self.hints.iter();
         let kept = kept.flat_map(|hints| hints.kept(&given.guest));
-        let pinned = given.vcpu_pins.iter().enumerate();
         // A wish is granted to none that has a core; if it were, the core would have it.
-        kept.map(|(vcpu, cpus)| (vcpu as usize, cpus))
-            .chain(pinned.map(|(at, cpu)| (at, CpuSet::single(*cpu))))
-            .collect()
+        let kept = kept.filter(move |(vcpu, _)| *vcpu as usize >= pins);
+        pinned
+            .map(|(at, cpu)| (at, CpuSet::single(*cpu)))
+            .chain(kept.map(|(vcpu, cpus)| (vcpu as usize, cpus)))
     }
 
     /// Whether both plans ask for the same, generation and time apart.

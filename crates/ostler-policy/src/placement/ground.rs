@@ -22,6 +22,10 @@ pub(super) struct Ground {
     /// Cores of each pool, by class, those of a class from the least busy on; and where each pool begins.
     order: Vec<Index>,
     starts: Vec<usize>,
+    /// Where those begin and end that have an order: all but the many that are one core, of a thread that stays.
+    ordered: Vec<(usize, usize)>,
+    /// `busy` and `order` before anything is placed.
+    first: (Vec<f64>, Vec<Index>),
     /// Whether all are to be looked at.
     plain: bool,
     keys: Vec<(u64, u32)>,
@@ -31,8 +35,7 @@ pub(super) struct Ground {
 
 impl Ground {
     /// Cores as they would be without the threads of this problem, which run `present` shares of where they are.
-    pub(super) fn fill(&mut self, problem: &Problem<'_>, present: &[f64], plain: bool) {
-        self.plain = plain;
+    pub(super) fn fill(&mut self, problem: &Problem<'_>, present: &[f64]) {
         self.busy.clear();
         self.busy
             .extend(problem.cores.iter().map(|core| core.utilisation));
@@ -48,6 +51,15 @@ impl Ground {
         self.groups = self.count();
         self.refine(problem);
         self.pools(problem);
+        self.first.0.clone_from(&self.busy);
+        self.first.1.clone_from(&self.order);
+    }
+
+    /// Cores as they were when this was filled, all of a class to be looked at or not.
+    pub(super) fn begin(&mut self, plain: bool) {
+        self.plain = plain;
+        self.busy.clone_from(&self.first.0);
+        self.order.clone_from(&self.first.1);
     }
 
     fn count(&self) -> usize {
@@ -92,6 +104,7 @@ impl Ground {
     fn pools(&mut self, problem: &Problem<'_>) {
         self.order.clear();
         self.starts.clear();
+        self.ordered.clear();
         for pool in problem.pools {
             let start = self.order.len();
             self.starts.push(start);
@@ -111,6 +124,9 @@ impl Ground {
                 let classes = class[*a as usize].cmp(&class[*b as usize]);
                 classes.then_with(|| rank(a, b))
             });
+            if self.order.len() > start + 1 {
+                self.ordered.push((start, self.order.len()));
+            }
         }
         self.starts.push(self.order.len());
     }
@@ -136,21 +152,26 @@ impl Ground {
 
     /// A core has more to do from now on.
     pub(super) fn add(&mut self, core: Index, share: f64) {
-        self.busy[core as usize] += share;
-        let busy = &self.busy;
-        let class = &self.class;
-        let after = |a: Index, b: Index| {
-            class[a as usize] == class[b as usize] && (busy[a as usize], a) > (busy[b as usize], b)
+        let (busy, class) = (&self.busy, &self.class);
+        let (before, own) = (busy[core as usize], class[core as usize]);
+        let now = before + share;
+        // As pools are in order: where another one is to that of this core, if it is so busy.
+        let rank = |other: Index, at: f64| {
+            let classes = class[other as usize].cmp(&own);
+            let loads = || busy[other as usize].total_cmp(&at);
+            classes.then_with(loads).then(other.cmp(&core))
         };
-        for pool in self.starts.windows(2) {
-            let cores = &mut self.order[pool[0]..pool[1]];
-            let Some(mut at) = cores.iter().position(|c| *c == core) else {
+        for &(start, end) in &self.ordered {
+            let cores = &mut self.order[start..end];
+            let mut at = cores.partition_point(|other| rank(*other, before).is_lt());
+            if cores.get(at) != Some(&core) {
                 continue;
-            };
-            while at + 1 < cores.len() && after(cores[at], cores[at + 1]) {
+            }
+            while at + 1 < cores.len() && rank(cores[at + 1], now).is_lt() {
                 cores.swap(at, at + 1);
                 at += 1;
             }
         }
+        self.busy[core as usize] = now;
     }
 }

@@ -130,6 +130,7 @@ impl Placer {
         queues::order(problem.queues, &mut self.order);
         self.slowdowns.fill(problem);
         self.weigh(problem);
+        self.ground.fill(problem, &self.present);
         let present = self.walk(problem, None);
         let slowdown = self.walk(problem, Some(settings.policy));
         // It is always there: only the present placement may not be one.
@@ -167,7 +168,7 @@ impl Placer {
     /// thread is nowhere, or where it may not be.
     fn walk(&mut self, problem: &Problem<'_>, policy: Option<Policy>) -> Option<f64> {
         let plain = policy == Some(Policy::AllCores);
-        self.ground.fill(problem, &self.present, plain);
+        self.ground.begin(plain);
         self.placed.clear();
         self.placed.resize(problem.threads.len(), None);
         self.answer.queues.clear();

@@ -22,12 +22,13 @@ impl Steward {
             world.act(|host, scene| host.set_boost(None, &[], scene))?;
         }
         for guest in &plan.guests {
-            let homes = plan.vcpu_homes(guest);
             let same = old.as_ref().is_some_and(|old| {
+                let homes = plan.vcpu_homes(guest);
                 old.guest(&guest.guest)
-                    .is_some_and(|before| before == guest && old.vcpu_homes(before) == homes)
+                    .is_some_and(|before| before == guest && old.vcpu_homes(before).eq(homes))
             });
-            self.guest_to(guest, (!same).then_some(&homes), snapshot, world)?;
+            let changed = (!same).then(|| plan.vcpu_homes(guest).collect());
+            self.guest_to(guest, changed.as_ref(), snapshot, world)?;
         }
         for nic in &plan.nics {
             let before = old
