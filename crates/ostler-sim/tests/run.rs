@@ -99,6 +99,55 @@ managed = "0-3"
 mode = "io"
 "#;
 
+/// One that computes on a core of its own isn't stopped there until the cell is over, nor are those whose neighbours float elsewhere: what they have done counts all the same.
+#[test]
+fn what_is_done_without_a_break_counts() {
+    let text = r#"
+name = "alone"
+summary = "A guest that computes, and nobody else."
+settle_s = 0.5
+[host]
+cores = 4
+memory = "2G"
+instruction_ns = 0.5
+pnic_queues = 1
+[[guest]]
+name = "g"
+class = "best-effort"
+vcpus = 2
+memory = "128M"
+workload = "spin"
+[[load]]
+guest = "g"
+steps = [{ rate = 0, seconds = 3 }]
+[[policy]]
+name = "vanilla"
+"#;
+    let events = told(&watched(text, 1));
+    assert_eq!(problems(&events), Vec::<&String>::new());
+    let counters = events.iter().find_map(|stamped| match &stamped.event {
+        Event::CellEnd { counters, .. } => Some(counters),
+        _ => None,
+    });
+    let guest = &counters.expect("a cell").guests[0];
+    assert!((guest.cpu_seconds - 6.0).abs() < 0.06, "{guest:?}");
+    // A round takes a millisecond.
+    let rounds = guest.work.expect("it counts") as f64;
+    assert!((rounds / 1e3 - guest.cpu_seconds).abs() < 0.06, "{guest:?}");
+    let samples: Vec<f64> = events
+        .iter()
+        .filter_map(|stamped| match &stamped.event {
+            Event::Sample { guests, .. } => guests[0].work.map(|work| work as f64),
+            _ => None,
+        })
+        .collect();
+    assert!(samples.len() > 2, "{samples:?}");
+    let even = samples
+        .windows(2)
+        .all(|two| ((two[1] - two[0]) / 2e3 - 1.0).abs() < 0.02);
+    assert!(even, "{samples:?}");
+}
+
 #[test]
 fn policies_do_what_they_are_for() {
     let lines = lines(&watched(RAMP, 1));

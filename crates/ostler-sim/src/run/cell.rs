@@ -256,15 +256,15 @@ impl<'a, W: Housed> Played<'a, W> {
                 .fold(last, Nanos::min);
             self.pass(now)?;
             if now == self.start && before.is_none() {
-                before = Some(self.reading());
+                before = Some(self.reading()?);
                 self.boost();
             }
             if now == self.end && after.is_none() {
-                after = Some(self.reading());
+                after = Some(self.reading()?);
                 self.boost();
             }
             if now == sample {
-                self.sample();
+                self.sample()?;
                 sample = sample.saturating_add(SAMPLE);
                 on((now.as_secs_f64() / last.as_secs_f64()).min(1.0));
             }
@@ -318,12 +318,22 @@ impl<'a, W: Housed> Played<'a, W> {
         });
     }
 
-    fn reading(&self) -> Reading {
-        let view = self.world.host.view(self.world.now());
-        Reading::new(&view, self.world.work.tenants(), &self.guests)
+    /// All that has been done until now is counted: also the work of those that nobody has disturbed at it.
+    fn ask_all(&mut self) -> Result<(), WorldError> {
+        self.world
+            .act(|_, scene| scene.work.tenants_mut().ask_all(scene.out))?;
+        self.look();
+        Ok(())
     }
 
-    fn sample(&mut self) {
+    fn reading(&mut self) -> Result<Reading, WorldError> {
+        self.ask_all()?;
+        let view = self.world.host.view(self.world.now());
+        Ok(Reading::new(&view, self.world.work.tenants(), &self.guests))
+    }
+
+    fn sample(&mut self) -> Result<(), WorldError> {
+        self.ask_all()?;
         let view = self.world.host.view(self.world.now());
         let counting = &self.counting;
         let (busy, guests) =
@@ -336,6 +346,7 @@ impl<'a, W: Housed> Played<'a, W> {
         if (self.start..self.end).contains(&self.world.now()) {
             self.boost();
         }
+        Ok(())
     }
 
     /// What the scheduler of vCPUs has done so far. Delays are told of the first and the last time alone, as the lab has it.

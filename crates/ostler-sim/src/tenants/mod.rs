@@ -360,16 +360,21 @@ impl Tenants {
         }
     }
 
+    /// Whoever has a core is asked for what it has done there: one that nobody disturbs doesn't say so by itself.
+    pub fn ask_all(&self, out: &mut Effects) {
+        let vcpus = self.guests.iter().flat_map(|guest| &guest.vcpus);
+        for vcpu in vcpus.filter(|vcpu| vcpu.on.is_some()) {
+            out.notify(vcpu.thread);
+        }
+    }
+
     /// Memory is looked at anew. Who has a core is asked before and after, for what it has done and how fast it goes on.
     fn memory_passes(&mut self, now: Nanos, out: &mut Effects) {
         let Some(tiers) = &mut self.tiers else {
             return;
         };
         tiers.pass(&self.guests, now);
-        let vcpus = self.guests.iter().flat_map(|guest| &guest.vcpus);
-        for vcpu in vcpus.filter(|vcpu| vcpu.on.is_some()) {
-            out.notify(vcpu.thread);
-        }
+        self.ask_all(out);
         out.alarm(now.saturating_add(tiers::PASS), MEMORY);
     }
 
