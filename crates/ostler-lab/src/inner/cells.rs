@@ -118,8 +118,15 @@ impl Cells<'_> {
         let out = PathBuf::from(RESULTS).join(format!("cell-{}", cell.index));
         std::fs::create_dir_all(&out)
             .with_context(|| format!("could not create {}", out.display()))?;
+        // As of a steward: what doesn't start is said of the cell, and is no reason to end the run.
         let scheduler = match &policy.host_scheduler {
-            Some(named) => Some(HostScheduler::start(&named.name, &out)?),
+            Some(named) => match HostScheduler::start(&named.name, &out) {
+                Ok(scheduler) => Some(scheduler),
+                Err(e) => {
+                    problems.push(format!("{e:#}"));
+                    None
+                }
+            },
             None => None,
         };
         let mut steward = match &policy.steward {
