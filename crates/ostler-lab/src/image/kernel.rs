@@ -149,6 +149,11 @@ pub fn fetch(
                 });
             };
             std::fs::rename(&vmlinuz, partial.join("vmlinuz")).on("move", &vmlinuz)?;
+            // Where packages keep it since they are several: what a kernel brings along are its modules.
+            let config = tree.join(format!("boot/config-{release}"));
+            if config.exists() {
+                std::fs::rename(&config, modules.join("config")).on("move", &config)?;
+            }
             for unwanted in recipe.unwanted_modules {
                 // A folder that this kernel doesn't have is as good as removed.
                 let _ = std::fs::remove_dir_all(modules.join("kernel").join(unwanted));

@@ -36,6 +36,7 @@ impl HostScheduler {
             state == "disabled",
             "the kernel has a scheduler already ({STATE}: {state})"
         );
+        tell_config()?;
         let log = out.join("scheduler.log");
         let output =
             File::create(&log).with_context(|| format!("could not create {}", log.display()))?;
@@ -100,6 +101,20 @@ impl HostScheduler {
             last.trim()
         ))
     }
+}
+
+/// Debian's kernels keep how they were configured beside their modules. Programs with BPF look for it in /boot alone (libbpf's `bpf_object__read_kconfig_file`), where the package's
+/// script would have put it.
+fn tell_config() -> anyhow::Result<()> {
+    let release = rustix::system::uname();
+    let release = release.release().to_string_lossy();
+    let there = PathBuf::from(format!("/boot/config-{release}"));
+    let kept = PathBuf::from(format!("/lib/modules/{release}/config"));
+    if there.exists() || !kept.exists() {
+        return Ok(());
+    }
+    std::os::unix::fs::symlink(&kept, &there)
+        .with_context(|| format!("could not make {}", there.display()))
 }
 
 fn state() -> anyhow::Result<String> {
