@@ -51,7 +51,10 @@ fn plugin(folder: &Path) -> Result<()> {
             .arg(&built),
     )?;
     let from = built.join("release").join(PLUGIN);
-    std::fs::copy(&from, folder.join(PLUGIN))
-        .with_context(|| format!("could not copy {}", from.display()))?;
+    // Renamed into its place: an emulator that runs has the file mapped, and ends by SIGBUS if it is written over.
+    let beside = folder.join(format!(".{PLUGIN}"));
+    std::fs::copy(&from, &beside).with_context(|| format!("could not copy {}", from.display()))?;
+    std::fs::rename(&beside, folder.join(PLUGIN))
+        .with_context(|| format!("could not move {}", beside.display()))?;
     Ok(())
 }

@@ -121,7 +121,10 @@ impl Binaries {
         )?;
         let folder = target_dir(&root).join(TARGET).join("release");
         let built = build_plugin(&root, &step)?;
-        std::fs::copy(&built, folder.join(PLUGIN)).on("copy", &built)?;
+        // Renamed into its place: an emulator that runs has the file mapped, and ends by SIGBUS if it is written over.
+        let beside = folder.join(format!(".{PLUGIN}"));
+        std::fs::copy(&built, &beside).on("copy", &built)?;
+        std::fs::rename(&beside, folder.join(PLUGIN)).on("move", &beside)?;
         step.done("");
         let mut binaries = Binaries::in_folder(&folder)?;
         binaries.ostler = ostler.or_else(this_program);
