@@ -184,20 +184,25 @@ fn books_are_right_on_a_crowded_host() {
     }
 }
 
-/// Operations a second of four tasks at one lock, on these cores of two groups of two.
-fn lock_ops(cores: [u32; 4]) -> f64 {
-    let guest = GuestSpec {
+/// A guest whose tasks spin for one lock: each thinks for so long, then holds it for so long, ns.
+fn at_one_lock(vcpus: u32, tasks: u32, [think, hold]: [u64; 2], declared: bool) -> GuestSpec {
+    GuestSpec {
         programs: vec![Program::Lock {
-            tasks: 4,
+            tasks,
             locks: 1,
-            think: Time::Fixed(Nanos(1)),
-            hold: Time::Fixed(Nanos(1)),
+            think: Time::Fixed(Nanos(think)),
+            hold: Time::Fixed(Nanos(hold)),
             lines: 1,
             spin: Nanos(u64::MAX),
-            declared: false,
+            declared,
         }],
-        ..GuestSpec::new("g", 4, 1, Workload::Idle, &Costs::default())
-    };
+        ..GuestSpec::new("g", vcpus, 1, Workload::Idle, &Costs::default())
+    }
+}
+
+/// Operations a second of four tasks at one lock, on these cores of two groups of two.
+fn lock_ops(cores: [u32; 4]) -> f64 {
+    let guest = at_one_lock(4, 4, [1, 1], false);
     let place = move |owner| match owner {
         Owner::Vcpu { vcpu, .. } => CpuSet::single(CpuId(cores[vcpu as usize])),
         Owner::Vhost { .. } => CpuSet::range(8, 9),
@@ -224,18 +229,7 @@ fn a_contended_line_goes_as_fast_as_cps_table_1_says() {
 fn tasks_begin_on_a_guest_that_has_booted_and_stay_where_they_do() {
     let mut cores = std::collections::BTreeSet::new();
     for seed in 1..=8 {
-        let guest = GuestSpec {
-            programs: vec![Program::Lock {
-                tasks: 2,
-                locks: 1,
-                think: Time::Fixed(Nanos(500)),
-                hold: Time::Fixed(Nanos(100)),
-                lines: 1,
-                spin: Nanos(u64::MAX),
-                declared: true,
-            }],
-            ..GuestSpec::new("g", 8, 1, Workload::Idle, &Costs::default())
-        };
+        let guest = at_one_lock(8, 2, [500, 100], true);
         let tenants = spec(vec![guest], Vec::new(), NicSpec::default(), seed);
         let all = |_| CpuSet::range(0, 9);
         let mut sim = Sim::new(&topology(9, 4), tenants, CpuSet::single(CpuId(8)), all);

@@ -20,7 +20,7 @@ use super::load;
 use super::net::Pnic;
 use super::sampler::Scene;
 use super::say::Say;
-use super::scheduler::HostScheduler;
+use super::scheduler::RunningScheduler;
 use super::steward::{self, Steward};
 use super::turn::Turn;
 use crate::child::wait_timeout;
@@ -120,7 +120,7 @@ impl Cells<'_> {
             .with_context(|| format!("could not create {}", out.display()))?;
         // As of a steward: what doesn't start is said of the cell, and is no reason to end the run.
         let scheduler = match &policy.host_scheduler {
-            Some(named) => match HostScheduler::start(&named.name, &out) {
+            Some(named) => match RunningScheduler::start(&named.name, &out) {
                 Ok(scheduler) => Some(scheduler),
                 Err(e) => {
                     problems.push(format!("{e:#}"));
@@ -185,7 +185,7 @@ impl Cells<'_> {
             });
             problems.extend(told.err().map(|e| format!("{e:#}")));
         }
-        problems.extend(scheduler.and_then(HostScheduler::end));
+        problems.extend(scheduler.and_then(RunningScheduler::end));
         problems.extend(self.running.iter().filter_map(RunningGuest::epitaph));
         self.say.say(Event::CellEnd {
             cell: cell.index,

@@ -22,15 +22,15 @@ const END_WITHIN: Duration = Duration::from_secs(30);
 
 /// One that runs.
 #[derive(Debug)]
-pub struct HostScheduler {
+pub struct RunningScheduler {
     child: Child,
     name: String,
     log: PathBuf,
 }
 
-impl HostScheduler {
+impl RunningScheduler {
     /// Starts a program, and waits until the kernel schedules by it; what it says goes to `out`.
-    pub fn start(name: &str, out: &Path) -> anyhow::Result<HostScheduler> {
+    pub fn start(name: &str, out: &Path) -> anyhow::Result<RunningScheduler> {
         let state = state()?;
         anyhow::ensure!(
             state == "disabled",
@@ -46,7 +46,7 @@ impl HostScheduler {
             .stderr(output)
             .spawn()
             .with_context(|| format!("could not start the scheduler `{name}`"))?;
-        let mut scheduler = HostScheduler {
+        let mut scheduler = RunningScheduler {
             child,
             name: name.to_owned(),
             log,
