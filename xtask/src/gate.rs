@@ -139,6 +139,7 @@ fn wrong_with(folder: &Path, problems: Vec<String>) -> Result<Vec<String>> {
 /// Whether the plugin told of a stall, or had to leave a core out.
 fn tells_of_trouble(line: &str) -> bool {
     line.contains("STALLED")
+        || line.contains("is left out")
         || (line.contains("cores excused") && !line.contains(" 0 cores excused"))
 }
 
@@ -188,6 +189,9 @@ mod tests {
             "machine time: ended at 1 s ... 3 waits for disks, 2 cores excused"
         ));
         assert!(tells_of_trouble("... 10 cores excused"));
+        assert!(tells_of_trouble(
+            "machine time: core 3 is left out: running at 1 s for long, and not for want of a real core"
+        ));
         assert!(!tells_of_trouble("... 3 waits for disks, 0 cores excused"));
     }
 

@@ -54,4 +54,5 @@ pub mod qemu;
 pub mod refusal;
 pub mod slices;
 pub mod threads;
+pub mod wanting;
 pub mod watch;

@@ -13,9 +13,12 @@ use crate::gate::Gate;
 use crate::lockstep::{Lockstep, State};
 use crate::options::{Options, Timing};
 use crate::threads::{Role, role};
+use crate::wanting::Wanting;
 
 #[path = "idle.rs"]
 mod idle;
+#[path = "stuck.rs"]
+mod stuck;
 #[path = "wait.rs"]
 mod wait;
 pub use idle::Skip;
@@ -32,8 +35,11 @@ const STRANGER: Duration = Duration::from_micros(500);
 const SHY: u64 = 64;
 /// A wait ends when what it waits for happens; this is how long it trusts in having been told.
 const NAP: Duration = Duration::from_millis(50);
-/// See [`Machine::patience`]. Far beyond what a busy real machine keeps a thread waiting.
+/// See [`Machine::patience`].
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Waits of a fifth of that, after it, in each of which a thread of the emulator may have been kept from the real cores: as long as one was, nobody is
+/// taken to be stuck. A machine so busy for a minute isn't waited for.
+const STARVED: u32 = 60;
 /// A timer that is due no sooner is none: AArch64's, when it is never to go off, is set to the end of time.
 const FAR: i64 = i64::MAX / 2;
 /// No core: nobody is waited for.
@@ -74,6 +80,10 @@ pub trait Emulator: Sync {
     fn ring(&self, core: usize);
     /// What QEMU knows of a core, for the watchdog.
     fn describe(&self, core: usize) -> String;
+    /// Tells whoever reads QEMU's words. Not in ordinary life.
+    fn say(&self, text: &str);
+    /// Which of its threads want a real core.
+    fn wanting(&self) -> Wanting;
     /// Shows whoever wants to know what a core has done so far. Called by its own thread, each quantum and when it halts.
     fn show(&self, core: usize, so_far: SoFar);
 }
@@ -153,7 +163,7 @@ pub struct Machine<E> {
     pub fused: Option<Fused>,
     /// What happened how often.
     pub counts: Counts,
-    /// A core that holds others back without having moved for this long is waiting inside QEMU; time goes on without it.
+    /// A core that holds others back without having moved for this long is waiting inside QEMU; time goes on without it. See [`stuck`].
     patience: Duration,
     own: Box<[Own]>,
     /// The furthest time that anybody was told.

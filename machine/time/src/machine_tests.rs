@@ -50,6 +50,10 @@ struct Fake {
     /// Doorbells: when each was due, and when it was heard by a core that ran.
     heard: Mutex<Vec<(i64, i64)>>,
     disk: AtomicBool,
+    /// A thread that wants a real core and gets none, and how often somebody looked.
+    starves: AtomicBool,
+    looked: AtomicU32,
+    said: Mutex<Vec<String>>,
     machine: std::sync::OnceLock<std::sync::Weak<Machine<Fake>>>,
 }
 
@@ -161,6 +165,20 @@ impl Emulator for Fake {
             "{} pending",
             self.cores[core].pending.load(Ordering::SeqCst)
         )
+    }
+    fn say(&self, text: &str) {
+        self.said
+            .lock()
+            .expect("nobody panicked")
+            .push(text.to_owned());
+    }
+    fn wanting(&self) -> Wanting {
+        self.looked.fetch_add(1, Ordering::SeqCst);
+        if self.starves.load(Ordering::SeqCst) {
+            Wanting::made_up(&[(1, 0)])
+        } else {
+            Wanting::default()
+        }
     }
     fn show(&self, core: usize, so_far: SoFar) {
         let mut shown = self.cores[core].shown.lock().expect("nobody panicked");
@@ -676,6 +694,39 @@ fn a_core_that_waits_inside_the_emulator_doesnt_stall_the_rest() {
         far.wake();
     });
     assert!(machine.counts.excused.load(Ordering::SeqCst) >= 1);
+    let said = machine.emulator.said.lock().expect("nobody panicked");
+    assert!(
+        said[0].starts_with("core 0 is left out: running at 0.0000"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_core_that_gets_no_real_core_is_waited_for() {
+    const FAR: i64 = 50 * QUANTUM;
+    let machine = build_with(2, Duration::from_millis(100));
+    machine.emulator.starves.store(true, Ordering::SeqCst);
+    run(&machine, |core| {
+        if core == 0 {
+            machine.execute(0, 6_000);
+            let looked = || machine.emulator.looked.load(Ordering::SeqCst);
+            let began = Instant::now();
+            while looked() < 6 {
+                assert!(began.elapsed() < HUNG, "nobody looks; {}", machine.told());
+                std::thread::yield_now();
+            }
+            assert_eq!(machine.counts.excused.load(Ordering::SeqCst), 0);
+            assert!(
+                machine.local(1) <= 6_000 + 2 * QUANTUM,
+                "{}",
+                machine.told()
+            );
+        }
+        while machine.local(core) < FAR {
+            machine.execute(core, 5_000);
+        }
+    });
+    assert_eq!(machine.counts.excused.load(Ordering::SeqCst), 0);
 }
 
 #[test]

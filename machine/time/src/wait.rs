@@ -3,8 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use super::stuck::Suspicion;
 use super::{Emulator, Machine, NAP, NOBODY, PEERS, SHY, SPINS, STRANGER, YIELDS};
-use crate::lockstep::Holder;
+use crate::watch::seconds;
+
+/// So many excuses are told one by one; all are counted.
+const TOLD: u64 = 8;
 
 impl<E: Emulator> Machine<E> {
     /// Whether a core that waits is wanted elsewhere. What it has yet to hear from another machine is exact only if it has waited for that one,
@@ -81,7 +85,7 @@ impl<E: Emulator> Machine<E> {
                 }
             }
         }
-        let mut seen: Option<(Holder, Instant)> = None;
+        let mut suspicion = Suspicion::default();
         let free = loop {
             own.sleeps.fetch_add(1, Ordering::Relaxed);
             let mut holder = None;
@@ -108,17 +112,23 @@ impl<E: Emulator> Machine<E> {
                 own.left.fetch_add(1, Ordering::Relaxed);
                 break false;
             }
-            match seen {
-                Some((same, since)) if same == holder => {
-                    // Another machine may be as slow as its real cores are busy: who waits for it isn't stuck.
-                    let stuck =
-                        since.elapsed() > self.patience && !self.waits_for_peers(holder.core);
-                    if stuck && self.lockstep.excuse(holder) {
-                        self.counts.excused.fetch_add(1, Ordering::Relaxed);
-                        self.let_go(holder.core, i64::MAX);
-                    }
+            // Another machine may be as slow as its real cores are busy: who waits for it isn't stuck.
+            let excusable = !self.waits_for_peers(holder.core);
+            let stuck = suspicion.grows(holder, Instant::now(), self.patience, || {
+                self.emulator.wanting()
+            });
+            let state = self.lockstep.seat(holder.core).0;
+            if stuck && excusable && self.lockstep.excuse(holder) {
+                if self.counts.excused.fetch_add(1, Ordering::Relaxed) < TOLD {
+                    self.emulator.say(&format!(
+                        "core {} is left out: {} at {} for long, and not for want of a real core; {}",
+                        holder.core,
+                        state.word(),
+                        seconds(holder.time),
+                        self.emulator.describe(holder.core)
+                    ));
                 }
-                _ => seen = Some((holder, Instant::now())),
+                self.let_go(holder.core, i64::MAX);
             }
         };
         own.waits_for.store(NOBODY, Ordering::SeqCst);

@@ -9,6 +9,7 @@ use super::{ALL_TIMERS, Qemu, Target, VIRTUAL, device};
 use crate::fused::BLOCK;
 use crate::machine::{Emulator, SoFar};
 use crate::options::Options;
+use crate::wanting::Wanting;
 
 impl Qemu {
     /// Whether breakpoints look at themselves: the fault is any target's, but only x86's Linux changes its code by breakpoints.
@@ -167,6 +168,14 @@ impl Emulator for Qemu {
             },
             cpu.exclusive(&self.offsets)
         )
+    }
+
+    fn say(&self, text: &str) {
+        super::say(text);
+    }
+
+    fn wanting(&self) -> Wanting {
+        Wanting::now()
     }
 
     fn show(&self, core: usize, so_far: SoFar) {
