@@ -121,10 +121,7 @@ impl Binaries {
         )?;
         let folder = target_dir(&root).join(TARGET).join("release");
         let built = build_plugin(&root, &step)?;
-        // Renamed into its place: an emulator that runs has the file mapped, and ends by SIGBUS if it is written over.
-        let beside = folder.join(format!(".{PLUGIN}"));
-        std::fs::copy(&built, &beside).on("copy", &built)?;
-        std::fs::rename(&beside, folder.join(PLUGIN)).on("move", &beside)?;
+        put_plugin(&built, &folder)?;
         step.done("");
         let mut binaries = Binaries::in_folder(&folder)?;
         binaries.ostler = ostler.or_else(this_program);
@@ -141,6 +138,13 @@ fn build_plugin(root: &Path, step: &Step) -> Result<PathBuf> {
         step,
     )?;
     Ok(plugin_dir(root).join("release").join(PLUGIN))
+}
+
+/// Puts the plugin beside the programs in `folder`, whole: an emulator that runs has the file mapped, and ends by SIGBUS if it is written over.
+pub fn put_plugin(built: &Path, folder: &Path) -> Result<()> {
+    let beside = folder.join(format!(".{PLUGIN}"));
+    std::fs::copy(built, &beside).on("copy", built)?;
+    std::fs::rename(&beside, folder.join(PLUGIN)).on("move", &beside)
 }
 
 /// The sources that we are in.
@@ -222,6 +226,25 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let error = Binaries::in_folder(folder.path()).expect_err("it is empty");
         assert!(error.to_string().contains("cargo xtask build"), "{error}");
+    }
+
+    /// Who has mapped the plugin has its file open in effect, and ends by SIGBUS where that is cut short under him.
+    #[test]
+    fn who_has_the_plugin_keeps_it_when_another_is_put_in_its_place() {
+        use std::io::Read as _;
+
+        let folder = tempfile::tempdir().expect("a folder");
+        let built = folder.path().join("built.so");
+        let place = folder.path().join(PLUGIN);
+        std::fs::write(&built, "the first one").expect("it can be written to");
+        put_plugin(&built, folder.path()).expect("there is room");
+        let mut open = std::fs::File::open(&place).expect("it is there");
+        std::fs::write(&built, "another").expect("it can be written to");
+        put_plugin(&built, folder.path()).expect("there is room");
+        let mut kept = String::new();
+        open.read_to_string(&mut kept).expect("it is a text");
+        let now = std::fs::read_to_string(&place).expect("it is there");
+        assert_eq!((kept.as_str(), now.as_str()), ("the first one", "another"));
     }
 
     #[test]
