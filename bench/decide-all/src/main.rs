@@ -1,7 +1,10 @@
 //! What a decision of all layers costs at 256 cores and 512 guests, beside a copy of the snapshot it rests on.
 
+use std::hint::black_box;
+
 use bench_decide::{CORES, GUESTS, LATENCY_CRITICAL, QUEUES, facts, intent, keep_freed, snapshot};
 use bench_harness::{Args, compare, ns_per_call};
+use clap::Parser;
 use ostler_model::{
     BoostSettings, Bytes, CpuId, Facts, FilesView, FilesWish, FlowView, GuestMemory, GuestWishes,
     HintsIntent, HintsVcpu, Hop, Intent, MemoryNode, Nanos, NodeBytes, NodeId, NodeView,
@@ -164,8 +167,52 @@ impl Run {
     }
 }
 
+/// What this takes beside what every bench takes.
+#[derive(Debug, Parser)]
+#[command(about = "What a decision of all layers costs, beside a copy of its snapshot")]
+struct Options {
+    #[command(flatten)]
+    args: Args,
+    /// Only decides for this case, and measures nothing: for those who count instructions.
+    #[arg(long, value_name = "CASE")]
+    only: Option<String>,
+    /// How often it decides for that.
+    #[arg(long, default_value_t = 1, requires = "only")]
+    times: u32,
+}
+
+/// The cases of all layers, by name.
+const ALL: [&str; 3] = [
+    "all layers",
+    "all layers, tier and placement due",
+    "all layers, everything due",
+];
+/// The layers that are measured by themselves, beside partition; and partition alone.
+const LAYERS: [&str; 6] = ["placement", "tier", "sizing", "hints", "boost", "none"];
+
+/// An intent with this layer beside partition, and no other.
+fn only(all: &Intent, layer: &str) -> Intent {
+    let mut intent = all.clone();
+    let keep = |name: &str| layer == name;
+    intent.placement = intent.placement.take().filter(|_| keep("placement"));
+    intent.tier = intent.tier.take().filter(|_| keep("tier"));
+    intent.sizing = intent.sizing.take().filter(|_| keep("sizing"));
+    intent.hints = intent.hints.take().filter(|_| keep("hints"));
+    intent.boost = intent.boost.take().filter(|_| keep("boost"));
+    intent
+}
+
+/// Decides so often: what is between its beginning and its end is what the README's counts are of.
+#[inline(never)]
+fn counted(run: &mut Run, seen: &Snapshot, state: &State, times: u32) {
+    for _ in 0..times {
+        black_box(run.decide(seen, state));
+    }
+}
+
 fn main() {
-    let args = Args::parse();
+    let options = Options::parse();
+    let args = &options.args;
     keep_freed();
     let mut facts = facts();
     let mut intent = intent(PartitionPolicy::Resource);
@@ -212,36 +259,45 @@ fn main() {
     for decided in [&mut just.placement.decided, &mut just.tier.decided] {
         *decided = Some(seen.at);
     }
+    let cases = [
+        (later(100), &just),
+        (later(1000), &just),
+        (later(300_000), &state),
+    ];
+    let due = later(300_000);
+    if let Some(case) = &options.only {
+        let (seen, state) = match ALL.iter().position(|name| name == case) {
+            Some(at) => (&cases[at].0, cases[at].1),
+            None => (&due, &state),
+        };
+        if LAYERS.contains(&case.as_str()) {
+            run.intent = only(&run.intent, case);
+        } else {
+            assert!(ALL.contains(&case.as_str()), "{ALL:?} and {LAYERS:?}");
+        }
+        // Buffers grow in the first one.
+        run.decide(seen, state);
+        counted(&mut run, seen, state, options.times);
+        return;
+    }
     let runs = args.runs(1001, 3);
     let calls = if args.quick { 2 } else { 4 };
-    for (name, seen, state) in [
-        ("all layers", later(100), &just),
-        ("all layers, tier and placement due", later(1000), &just),
-        ("all layers, everything due", later(300_000), &state),
-    ] {
+    for (name, (seen, state)) in ALL.iter().zip(&cases) {
         let copy = || ns_per_call(calls, || seen.clone()) / 1e3;
         compare(
             "decide-all",
             &format!("{name}, {CORES} cores, {GUESTS} guests"),
             "us",
             runs,
-            || ns_per_call(calls, || run.decide(&seen, state)) / 1e3,
+            || ns_per_call(calls, || run.decide(seen, state)) / 1e3,
             copy,
         )
-        .print(&args);
+        .print(args);
     }
     // Each layer by itself, with all of its own due.
     let all = run.intent.clone();
-    let due = later(300_000);
-    for layer in ["placement", "tier", "sizing", "hints", "boost", "none"] {
-        run.intent = all.clone();
-        let keep = |name: &str| layer == name;
-        let intent = &mut run.intent;
-        intent.placement = intent.placement.take().filter(|_| keep("placement"));
-        intent.tier = intent.tier.take().filter(|_| keep("tier"));
-        intent.sizing = intent.sizing.take().filter(|_| keep("sizing"));
-        intent.hints = intent.hints.take().filter(|_| keep("hints"));
-        intent.boost = intent.boost.take().filter(|_| keep("boost"));
+    for layer in LAYERS {
+        run.intent = only(&all, layer);
         let copy = || ns_per_call(calls, || due.clone()) / 1e3;
         compare(
             "decide-all",
@@ -251,6 +307,6 @@ fn main() {
             || ns_per_call(calls, || run.decide(&due, &state)) / 1e3,
             copy,
         )
-        .print(&args);
+        .print(args);
     }
 }

@@ -152,15 +152,15 @@ pub fn snapshot(facts: &Facts) -> Snapshot {
             })
             .collect(),
         guests: (0..GUESTS).map(guest).collect(),
-        nics: facts
-            .nics
-            .iter()
-            .map(|nic| NicView {
+        nics: (0..)
+            .zip(&facts.nics)
+            .map(|(at, nic)| NicView {
                 name: nic.name.clone(),
                 queues: QUEUES / 2,
                 irqs: (0..QUEUES)
                     .map(|queue| IrqView {
-                        irq: IrqId(100 + queue),
+                        // Message-signalled: each queue has a line of its own.
+                        irq: IrqId(100 + at * QUEUES + queue),
                         queue,
                         affinity: CpuSet::single(CpuId(queue)),
                         count: 500,

@@ -141,6 +141,7 @@ impl GuestMemory {
     }
 
     /// What it has on a node.
+    #[inline]
     pub fn on(&self, node: NodeId) -> Bytes {
         let here = self.nodes.iter().find(|here| here.node == node);
         here.map_or(Bytes(0), |here| here.bytes)

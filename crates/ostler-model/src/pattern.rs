@@ -24,6 +24,13 @@ impl Pattern {
     #[inline]
     pub fn matches(&self, text: &str) -> bool {
         let (literal, pattern) = self.text.as_bytes().split_at(self.literal);
+        // Most patterns differ from most texts in the first byte.
+        if literal
+            .first()
+            .is_some_and(|byte| text.as_bytes().first() != Some(byte))
+        {
+            return false;
+        }
         let Some(rest) = text.as_bytes().strip_prefix(literal) else {
             return false;
         };

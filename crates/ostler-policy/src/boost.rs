@@ -9,18 +9,39 @@
 //! - **vhost workers**: where they run on the vCPUs' cores they are let in too, and wait with the vCPUs that they work for. On cores of their own there is nobody to
 //!   wait for, and the kernel's scheduler costs them less.
 
-use ostler_model::{Alternative, BoostPlan, CpuSet, Facts, Groups, GuestPlan, Layer, Reason};
+use ostler_model::{Alternative, BoostPlan, Cpu, CpuSet, Facts, Groups, GuestPlan, Layer, Reason};
 
 use crate::Seen;
+use crate::walk::Walk;
 
 /// The capability without which there is no such scheduler.
 const CAPABILITY: &str = "vcpu-scheduler";
 
-/// Whose vCPUs are to be scheduled, where that is wanted and can be had.
+/// The domains of the host that was decided for last.
+#[derive(Clone, Debug, Default)]
+pub struct Domains {
+    cpus: Vec<Cpu>,
+    domains: Vec<CpuSet>,
+}
+
+impl Domains {
+    /// Those of a host, told anew only if it isn't the same.
+    fn of(&mut self, facts: &Facts) -> &[CpuSet] {
+        let cpus = &facts.topology.cpus;
+        if self.cpus != *cpus {
+            self.cpus.clone_from(cpus);
+            self.domains = domains(facts);
+        }
+        &self.domains
+    }
+}
+
+/// Whose vCPUs are to be scheduled, where that is wanted and can be had. What is in `known` before is of no consequence.
 pub fn decide(
     seen: &Seen<'_>,
     groups: &Groups,
     planned: &[GuestPlan],
+    known: &mut Domains,
     reasons: &mut Vec<Reason>,
 ) -> Option<BoostPlan> {
     let settings = seen.intent.boost?;
@@ -39,24 +60,18 @@ pub fn decide(
         });
         return None;
     }
-    let mut planned = planned.iter().peekable();
-    let guests = seen
-        .roster
-        .members()
-        .iter()
-        .filter(|member| member.rule.is_none_or(|rule| rule.boost))
+    let mut planned = Walk::new(planned, |plan| &plan.guest);
+    let members = seen.roster.members();
+    let mut guests = Vec::with_capacity(members.len());
+    for member in members {
         // On a host without cores to hand out nobody is given anything.
-        .filter(|member| {
-            // Both are in order of id.
-            let id = &member.view.id;
-            while planned.next_if(|plan| plan.guest < *id).is_some() {}
-            planned.peek().is_some_and(|plan| plan.guest == *id)
-        })
-        .map(|member| member.view.id.clone())
-        .collect();
+        if member.rule.is_none_or(|rule| rule.boost) && planned.find(&member.view.id).is_some() {
+            guests.push(member.view.id.clone());
+        }
+    }
     Some(BoostPlan {
         settings,
-        domains: domains(seen.facts),
+        domains: known.of(seen.facts).to_vec(),
         workers: settings.workers && groups.shared,
         guests,
     })

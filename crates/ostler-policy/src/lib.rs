@@ -29,6 +29,7 @@ pub mod placement;
 mod roster;
 pub mod sizing;
 pub mod tier;
+mod walk;
 pub mod wrong;
 
 use ostler_model::{Facts, Intent, Nanos, Plan, Reason, Snapshot, State};

@@ -20,6 +20,7 @@ pub struct Member<'a> {
 pub struct Roster<'a> {
     members: Vec<Member<'a>>,
     best_effort: usize,
+    in_order: bool,
 }
 
 impl<'a> Roster<'a> {
@@ -28,7 +29,10 @@ impl<'a> Roster<'a> {
         let mut members = Vec::with_capacity(snapshot.guests.len());
         let mut best_effort = 0;
         let mut in_order = true;
+        let mut last: Option<&GuestView> = None;
         for view in &snapshot.guests {
+            in_order &= last.is_none_or(|last| last.id < view.id);
+            last = Some(view);
             let rule = intent.rule(view);
             let class = rule.map_or(intent.default_class, |rule| rule.class);
             let slo = rule.and_then(|rule| rule.slo);
@@ -37,9 +41,6 @@ impl<'a> Roster<'a> {
                 Class::BestEffort => best_effort += 1,
                 Class::LatencyCritical => {}
             }
-            in_order &= members
-                .last()
-                .is_none_or(|last: &Member<'_>| last.view.id < view.id);
             members.push(Member {
                 view,
                 class,
@@ -49,7 +50,7 @@ impl<'a> Roster<'a> {
         }
         // A snapshot lists guests in order, each once; a decision must not hang on that.
         if !in_order {
-            members.sort_by(|a, b| a.view.id.cmp(&b.view.id));
+            members.sort_by(|a: &Member<'_>, b| a.view.id.cmp(&b.view.id));
             members.dedup_by(|a, b| a.view.id == b.view.id);
             best_effort = members
                 .iter()
@@ -59,7 +60,13 @@ impl<'a> Roster<'a> {
         Roster {
             members,
             best_effort,
+            in_order,
         }
+    }
+
+    /// Whether the snapshot lists its guests in order of id, each once, as it should.
+    pub fn in_order(&self) -> bool {
+        self.in_order
     }
 
     /// All of them, in order of id.

@@ -15,6 +15,7 @@ use ostler_model::{
 
 use super::not_seen;
 use crate::hints::Publisher;
+use crate::walk::Walk;
 use crate::{Random, Seen};
 
 /// The layer's buffers. What is in them between decisions is of no consequence.
@@ -124,36 +125,16 @@ fn guests<'a>(
     unknown.resize(most.unwrap_or(0), HintsVcpu::default());
     let unknown = &*unknown;
     let old = seen.intent.old_after();
-    let wishes = &seen.snapshot.wishes;
-    let (mut given_at, mut wish_at, mut member_at) = (0, 0, 0);
-    let members = seen.roster.members();
-    let mut order: Vec<_> = views.iter().collect();
-    if !order.is_sorted_by(|a, b| a.id < b.id) {
-        order.sort_by(|a, b| a.id.cmp(&b.id));
-        order.dedup_by(|a, b| a.id == b.id);
-    }
+    let mut wishes = Walk::new(&seen.snapshot.wishes, |wishes| &wishes.guest);
+    let mut planned = Walk::new(planned, |given| &given.guest);
+    let mut members = Walk::new(seen.roster.members(), |member| &member.view.id);
     let guest = |view: &'a ostler_model::GuestView| {
         let id = &view.id;
-        while planned.get(given_at).is_some_and(|given| given.guest < *id) {
-            given_at += 1;
-        }
-        while wishes.get(wish_at).is_some_and(|wishes| wishes.guest < *id) {
-            wish_at += 1;
-        }
-        while members
-            .get(member_at)
-            .is_some_and(|member| member.view.id < *id)
-        {
-            member_at += 1;
-        }
-        let given = planned.get(given_at).filter(|given| given.guest == *id);
-        let rule = members
-            .get(member_at)
-            .filter(|member| member.view.id == *id);
-        let rule = rule.and_then(|member| member.rule);
-        let told = wishes.get(wish_at).filter(|wishes| {
-            wishes.guest == *id && wishes.age <= old && wishes.vcpus.len() == view.vcpus.len()
-        });
+        let given = planned.find(id);
+        let rule = members.find(id).and_then(|member| member.rule);
+        let told = wishes.find(id);
+        let told =
+            told.filter(|wishes| wishes.age <= old && wishes.vcpus.len() == view.vcpus.len());
         HintsGuest {
             guest: id,
             opted_in: given.is_some() && rule.is_some_and(|rule| rule.terms.hints),
@@ -162,6 +143,12 @@ fn guests<'a>(
             vcpus: told.map_or(&unknown[..view.vcpus.len()], |told| &told.vcpus),
         }
     };
+    if seen.roster.in_order() {
+        return views.iter().map(guest).collect();
+    }
+    let mut order: Vec<_> = views.iter().collect();
+    order.sort_by(|a, b| a.id.cmp(&b.id));
+    order.dedup_by(|a, b| a.id == b.id);
     order.into_iter().map(guest).collect()
 }
 

@@ -37,6 +37,7 @@ pub struct Decider {
     placement: placement::Layered,
     memory: memory::Layered,
     hints: hints::Layered,
+    domains: boost::Domains,
 }
 
 impl Decider {
@@ -77,7 +78,13 @@ impl Decider {
         let hints = self
             .hints
             .decide(&seen, &partition.guests, &state.hints, rng, &mut reasons);
-        let boost = boost::decide(&seen, &groups, &partition.guests, &mut reasons);
+        let boost = boost::decide(
+            &seen,
+            &groups,
+            &partition.guests,
+            &mut self.domains,
+            &mut reasons,
+        );
         let generation = state.generation + 1;
         Decision {
             plan: Plan {

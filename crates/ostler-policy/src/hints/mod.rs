@@ -24,10 +24,12 @@ mod numbering;
 mod pins;
 
 use ostler_model::{
-    CpuId, CpuSet, GuestHints, GuestId, HINT_VCPUS_MAX, HintsGuest, HintsPlan, HintsScene,
+    Cpu, CpuId, CpuSet, GuestHints, GuestId, HINT_VCPUS_MAX, HintsGuest, HintsPlan, HintsScene,
     HintsSettings, HintsVcpu, LoadDegree, LoadThreshold, MAX_CPUS, Nanos, PinGrant, VcpuHint,
     VirtualGroup,
 };
+
+use crate::walk::Walk;
 
 /// What is remembered of a guest that takes part.
 #[derive(Clone, Debug)]
@@ -47,6 +49,8 @@ struct Ground {
     cpus: Vec<CpuSet>,
     /// Of each CPU by number, its group's place in `names` and its runnable vCPUs.
     of: Vec<Option<(usize, Option<u32>)>>,
+    /// The host that this is of.
+    of_cpus: Vec<Cpu>,
 }
 
 /// Publishes hints, one decision after the other.
@@ -117,12 +121,8 @@ impl Publisher {
         let domain = numbering::domain(self.ground.names.len());
         // All of them are in order of id.
         let taking_part = || {
-            let mut guests = scene.guests.iter().peekable();
-            move |id: &GuestId| {
-                while guests.next_if(|guest| guest.guest < id).is_some() {}
-                let guest = guests.peek().filter(|guest| guest.guest == id);
-                domain.is_some() && guest.is_some_and(|guest| shown(guest))
-            }
+            let mut guests = Walk::new(scene.guests, |guest| guest.guest);
+            move |id: &GuestId| domain.is_some() && guests.find(id).is_some_and(shown)
         };
         let mut takes_part = taking_part();
         self.plan.guests.retain(|hints| takes_part(&hints.guest));
@@ -223,7 +223,20 @@ fn row(ground: &Ground, threshold: LoadThreshold, order: &[u16], vcpu: &HintsVcp
 
 impl Ground {
     fn survey(&mut self, scene: &HintsScene<'_>) {
-        let cpus = &scene.topology.cpus;
+        if self.of_cpus != scene.topology.cpus {
+            self.learn(&scene.topology.cpus);
+        }
+        for (at, cpu) in self.of_cpus.iter().enumerate() {
+            if let Some(Some((_, runnable))) = self.of.get_mut(cpu.id.0 as usize) {
+                *runnable = scene.runnable.get(at).copied();
+            }
+        }
+    }
+
+    /// Learns which cores share a cache.
+    fn learn(&mut self, cpus: &[Cpu]) {
+        self.of_cpus.clear();
+        self.of_cpus.extend_from_slice(cpus);
         self.names.clear();
         self.names.extend(cpus.iter().map(|cpu| cpu.cache_group));
         self.names.sort_unstable();
@@ -232,10 +245,10 @@ impl Ground {
         self.cpus.resize(self.names.len(), CpuSet::EMPTY);
         self.of.clear();
         self.of.resize(MAX_CPUS as usize, None);
-        for (at, cpu) in cpus.iter().enumerate() {
+        for cpu in cpus {
             let group = self.names.binary_search(&cpu.cache_group);
             if let (Some(of), Ok(group)) = (self.of.get_mut(cpu.id.0 as usize), group) {
-                *of = Some((group, scene.runnable.get(at).copied()));
+                *of = Some((group, None));
                 self.cpus[group].insert(cpu.id);
             }
         }

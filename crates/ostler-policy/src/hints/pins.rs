@@ -6,6 +6,7 @@ use ostler_model::{
 };
 
 use super::{Ground, Known, shown};
+use crate::walk::Walk;
 
 /// Arbitrates between wishes; keeps its buffers.
 #[derive(Clone, Debug, Default)]
@@ -15,8 +16,12 @@ pub(super) struct Arbiter {
     charged: Vec<u32>,
     /// Guests that were granted cores of each group.
     sharers: Vec<u32>,
+    /// Of each group: whether the guest at hand was granted cores of it.
+    within: Vec<u32>,
     /// Pins of the guest at hand in each group.
     held: Vec<u32>,
+    /// Who takes part, by place among all guests and among those that are known.
+    taking: Vec<(usize, usize)>,
 }
 
 impl Arbiter {
@@ -35,28 +40,28 @@ impl Arbiter {
         self.sharers.clear();
         self.sharers.resize(ground.cpus.len(), 0);
         self.next.clear();
-        // Guests and those that are known are in order of id.
-        let taking_part = |from: &mut usize, known: &[Known], guest: &HintsGuest<'_>| {
-            if !shown(guest) {
-                return None;
-            }
-            while known
-                .get(*from)
-                .is_some_and(|known| known.guest < *guest.guest)
-            {
-                *from += 1;
-            }
-            let found = known.get(*from)?;
-            (found.guest == *guest.guest).then_some(*from)
-        };
-        let mut walk = 0;
+        // Many guests are granted the same.
+        let mut granted: Option<&CpuSet> = None;
+        self.taking.clear();
+        let mut them = Walk::new(known, |known| &known.guest);
         // Who has a pin keeps it, before anybody else is given one.
-        for guest in scene.guests {
-            if taking_part(&mut walk, known, guest).is_none() {
+        for (at, guest) in scene.guests.iter().enumerate() {
+            if !shown(guest) {
                 continue;
             }
-            for (sharers, cpus) in self.sharers.iter_mut().zip(&ground.cpus) {
-                *sharers += u32::from(!cpus.is_disjoint(guest.granted));
+            let Some(found) = them.place(guest.guest) else {
+                continue;
+            };
+            self.taking.push((at, found));
+            if granted != Some(guest.granted) {
+                granted = Some(guest.granted);
+                let groups = ground.cpus.iter();
+                self.within.clear();
+                self.within
+                    .extend(groups.map(|cpus| u32::from(!cpus.is_disjoint(guest.granted))));
+            }
+            for (sharers, within) in self.sharers.iter_mut().zip(&self.within) {
+                *sharers += within;
             }
             for (vcpu, _) in (0..).zip(guest.vcpus).filter(|(_, vcpu)| vcpu.pin) {
                 let kept = kept(pins, guest, vcpu).and_then(|(charged, since)| {
@@ -81,18 +86,20 @@ impl Arbiter {
             }
         }
         let mut next = std::mem::take(&mut self.next);
-        let (mut from, mut walk) = (0, 0);
-        for guest in scene.guests {
-            let Some(at) = taking_part(&mut walk, known, guest) else {
-                continue;
-            };
+        let taking = std::mem::take(&mut self.taking);
+        let mut from = 0;
+        for &(guest, at) in &taking {
+            let guest = &scene.guests[guest];
             let wishes = guest.vcpus.iter().filter(|vcpu| vcpu.pin).count();
             let own = &mut next[from..from + wishes];
             from += wishes;
-            self.settle(guest, own, settings, ground, &mut known[at].granted, now);
+            if !own.is_empty() {
+                self.settle(guest, own, settings, ground, &mut known[at].granted, now);
+            }
         }
         std::mem::swap(pins, &mut next);
         self.next = next;
+        self.taking = taking;
     }
 
     /// Decides on a guest's wishes that aren't granted yet.

@@ -45,11 +45,12 @@ pub fn give(seen: &Seen<'_>, guests: &mut [GuestPlan], reasons: &mut Vec<Reason>
         }
         let mut given = weight.map(|_| CpuWeight::AsFound);
         if plan.run == RunState::Running {
-            for set in sets(plan) {
-                if !set.is_disjoint(&critical) {
-                    shared.unite(&set.intersection(&critical));
-                    given = weight;
-                }
+            let [vcpus, workers, rest] = sets(plan);
+            let mut all = vcpus.union(workers);
+            all.unite(rest);
+            if !all.is_disjoint(&critical) {
+                shared.unite(&all.intersection(&critical));
+                given = weight;
             }
         }
         plan.weight = given.unwrap_or_default();

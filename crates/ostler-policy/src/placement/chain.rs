@@ -65,6 +65,17 @@ impl World<'_> {
             + load(weights, busy)
     }
 
+    /// The way from a NIC's socket to a core.
+    fn enter(&self, nic: Index, step: &Step, to: Index) -> Way {
+        let kind = step.stage.kind;
+        let weights = &self.problem.kinds[kind as usize];
+        let busy = self.ground.busy[to as usize] + step.demand;
+        Way {
+            slowdown: self.slowdowns.between(kind, nic, self.socket(to)) + load(weights, busy),
+            at: u32::MAX,
+        }
+    }
+
     /// The slowdown of a chain whose stages run on these cores.
     pub(super) fn chain(&self, nic: Index, steps: &[Step], cores: &[Index]) -> f64 {
         let mut from = Err(nic);
@@ -89,6 +100,19 @@ const NO_WAY: Way = Way {
     at: u32::MAX,
 };
 
+impl Way {
+    /// Another way at a further cost, where that is less.
+    fn or(&mut self, way: &Way, cost: f64) {
+        let slowdown = way.slowdown + cost;
+        if slowdown < self.slowdown {
+            *self = Way {
+                slowdown,
+                at: way.at,
+            };
+        }
+    }
+}
+
 /// The two least.
 #[derive(Clone, Copy, Debug)]
 struct Least([Way; 2]);
@@ -105,12 +129,8 @@ impl Least {
     }
 
     /// The least that doesn't end at a candidate.
-    fn but(&self, at: Option<u32>) -> Way {
-        if Some(self.0[0].at) == at {
-            self.0[1]
-        } else {
-            self.0[0]
-        }
+    fn but(&self, at: u32) -> &Way {
+        &self.0[usize::from(self.0[0].at == at)]
     }
 }
 
@@ -121,7 +141,6 @@ pub(super) struct Chains {
     ways: Vec<f64>,
     by: Vec<u32>,
     starts: Vec<usize>,
-    candidates: Vec<Index>,
     /// By socket and by cache: the least ways to the stage before.
     sockets: Vec<Least>,
     groups: Vec<Least>,
@@ -141,30 +160,26 @@ impl Chains {
     ) -> f64 {
         self.start(world);
         for (at, step) in steps.iter().enumerate() {
-            if let Some(core) = step.placed {
-                self.candidates.clear();
-                self.candidates.push(core);
-            } else {
-                let pool = world.problem.threads[step.stage.thread as usize].pool;
-                world.ground.candidates(pool, &mut self.candidates);
-            }
             let start = self.cores.len();
             self.starts.push(start);
-            self.cores.extend_from_slice(&self.candidates);
-            if at == 0 {
-                for &core in &self.candidates {
-                    self.ways.push(world.slowdown(Err(nic), step, core));
-                    self.by.push(u32::MAX);
-                }
+            if let Some(core) = step.placed {
+                self.cores.push(core);
             } else {
-                for index in 0..self.candidates.len() {
-                    let core = self.candidates[index];
-                    let way = self.reach(world, &steps[at - 1], step, core);
-                    self.ways.push(way.slowdown);
-                    self.by.push(way.at);
-                }
+                let pool = world.problem.threads[step.stage.thread as usize].pool;
+                world.ground.candidates(pool, &mut self.cores);
             }
-            self.sum_up(world, start);
+            for index in start..self.cores.len() {
+                let core = self.cores[index];
+                let way = match at.checked_sub(1) {
+                    Some(before) => self.reach(world, &steps[before], step, core),
+                    None => world.enter(nic, step, core),
+                };
+                self.ways.push(way.slowdown);
+                self.by.push(way.at);
+            }
+            if at + 1 < steps.len() {
+                self.sum_up(world, start);
+            }
         }
         self.trace(steps.len(), found)
     }
@@ -178,41 +193,30 @@ impl Chains {
     }
 
     /// The best way to a core by any candidate of the stage before.
+    #[inline]
     fn reach(&self, world: &World<'_>, before: &Step, step: &Step, core: Index) -> Way {
-        let problem = world.problem;
-        let weights = &problem.kinds[step.stage.kind as usize];
-        let own = self.place.get(core as usize);
-        let own = own
-            .filter(|place| place.1 == self.stage)
-            .map(|place| place.0);
-        let to = world.socket(core);
-        let alone = load(weights, world.ground.busy[core as usize] + step.demand);
-        let mut best = NO_WAY;
-        let mut offer = |way: Way, cost: f64| {
-            let slowdown = way.slowdown + cost;
-            if slowdown < best.slowdown {
-                best = Way {
-                    slowdown,
-                    at: way.at,
-                };
-            }
+        let kind = step.stage.kind;
+        let weights = &world.problem.kinds[kind as usize];
+        let own = match self.place[core as usize] {
+            (at, stage) if stage == self.stage => at,
+            _ => u32::MAX,
         };
-        for (from, least) in (0..).zip(&self.sockets) {
+        let to = world.socket(core);
+        let busy = world.ground.busy[core as usize] + step.demand;
+        let alone = load(weights, busy);
+        let mut best = NO_WAY;
+        let links = world.slowdowns.to(kind, to);
+        for ((from, least), &link) in (0..).zip(&self.sockets).zip(links) {
             let crossing = if from == to { weights.crossing } else { 0.0 };
-            let link = world.slowdowns.between(step.stage.kind, from, to);
-            offer(least.but(own), link + crossing + alone);
+            best.or(least.but(own), link + crossing + alone);
         }
         // Who crosses nothing was offered as if it did, which is no less; these are what it really costs.
-        let link = world.slowdowns.between(step.stage.kind, to, to);
+        let link = links[to as usize];
         let group = world.ground.group[core as usize] as usize;
-        offer(self.groups[group].but(own), link + alone);
-        if let Some(at) = own {
-            let together = world.ground.busy[core as usize] + step.demand + before.demand;
-            let way = Way {
-                slowdown: self.ways[at as usize],
-                at,
-            };
-            offer(way, link + load(weights, together));
+        best.or(self.groups[group].but(own), link + alone);
+        if let Some(&slowdown) = self.ways.get(own as usize) {
+            let way = Way { slowdown, at: own };
+            best.or(&way, link + load(weights, busy + before.demand));
         }
         best
     }

@@ -6,9 +6,6 @@
 
 use super::problem::{Index, Problem};
 
-/// How many of a class are looked at.
-const OF_EACH: usize = 3;
-
 #[derive(Debug, Default)]
 pub(super) struct Ground {
     /// How busy each core is, with what is placed by now.
@@ -22,16 +19,33 @@ pub(super) struct Ground {
     /// Cores of each pool, by class, those of a class from the least busy on; and where each pool begins.
     order: Vec<Index>,
     starts: Vec<usize>,
-    /// Where those begin and end that have an order: all but the many that are one core, of a thread that stays.
-    ordered: Vec<(usize, usize)>,
+    /// What each pool has of each class, in the order of `order`; and where each pool's begin.
+    runs: Vec<Run>,
+    first_runs: Vec<usize>,
+    /// By class: the last of its runs that have an order, all but those of a single core.
+    last_run: Vec<u32>,
     /// `busy` and `order` before anything is placed.
     first: (Vec<f64>, Vec<Index>),
     /// Whether all are to be looked at.
     plain: bool,
+    /// Sockets and caches of the cores that `group` is of.
+    places: Vec<u64>,
     keys: Vec<(u64, u32)>,
+    ranks: Vec<u128>,
     /// By class: the last pool that split it, counted from one, and what its cores that are in that are now.
     split: Vec<(u32, u32)>,
 }
+
+/// A pool's cores of a class: a range of the order.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    start: usize,
+    end: usize,
+    /// Another one of the class, in another pool.
+    other: u32,
+}
+
+const NONE: u32 = u32::MAX;
 
 impl Ground {
     /// Cores as they would be without the threads of this problem, which run `present` shares of where they are.
@@ -46,9 +60,14 @@ impl Ground {
             }
         }
         let place = |core: &super::Core| (u64::from(core.socket) << 32) | u64::from(core.cache);
-        self.number(problem.cores.iter().map(place));
-        self.group.clone_from(&self.class);
-        self.groups = self.count();
+        let places = problem.cores.iter().map(place);
+        // The same host as before, most of the time.
+        if !self.places.iter().copied().eq(places.clone()) {
+            self.places.clear();
+            self.places.extend(places);
+            self.number();
+        }
+        self.class.clone_from(&self.group);
         self.refine(problem);
         self.pools(problem);
         self.first.0.clone_from(&self.busy);
@@ -62,31 +81,27 @@ impl Ground {
         self.order.clone_from(&self.first.1);
     }
 
-    fn count(&self) -> usize {
-        self.class.iter().max().map_or(0, |most| *most as usize + 1)
-    }
-
-    /// Numbers cores by a key, equal ones alike.
-    fn number(&mut self, keys: impl Iterator<Item = u64>) {
+    /// Numbers groups by their cores' places, equal ones alike.
+    fn number(&mut self) {
         self.keys.clear();
-        self.keys.extend(keys.zip(0..));
+        self.keys.extend(self.places.iter().copied().zip(0..));
         self.keys.sort_unstable();
-        self.class.clear();
-        self.class.resize(self.keys.len(), 0);
-        let mut number = 0;
-        for at in 0..self.keys.len() {
-            if at > 0 && self.keys[at].0 != self.keys[at - 1].0 {
-                number += 1;
+        self.group.clear();
+        self.group.resize(self.keys.len(), 0);
+        self.groups = 0;
+        for same in self.keys.chunk_by(|a, b| a.0 == b.0) {
+            for &(_, core) in same {
+                self.group[core as usize] = u32::try_from(self.groups).unwrap_or(u32::MAX);
             }
-            self.class[self.keys[at].1 as usize] = number;
+            self.groups += 1;
         }
     }
 
     /// Splits classes until the cores of each are in the same pools.
     fn refine(&mut self, problem: &Problem<'_>) {
-        let mut classes = u32::try_from(self.count()).unwrap_or(u32::MAX);
+        let mut classes = u32::try_from(self.groups).unwrap_or(u32::MAX);
         self.split.clear();
-        self.split.resize(classes as usize, (0, 0));
+        self.split.resize(self.groups, (0, 0));
         for (pool, mark) in problem.pools.iter().zip(1..) {
             for &core in pool.cores {
                 let class = &mut self.class[core as usize];
@@ -104,44 +119,74 @@ impl Ground {
     fn pools(&mut self, problem: &Problem<'_>) {
         self.order.clear();
         self.starts.clear();
-        self.ordered.clear();
+        self.runs.clear();
+        self.first_runs.clear();
+        self.last_run.clear();
+        self.last_run.resize(self.split.len(), NONE);
         for pool in problem.pools {
             let start = self.order.len();
             self.starts.push(start);
-            self.order.extend(pool.cores);
-            let busy = &self.busy;
-            let rank = |a: &Index, b: &Index| {
-                busy[*a as usize]
-                    .total_cmp(&busy[*b as usize])
-                    .then(a.cmp(b))
-            };
-            if let Some(most) = pool.most {
-                self.order[start..].sort_unstable_by(rank);
-                self.order.truncate(start + most as usize);
+            self.first_runs.push(self.runs.len());
+            if let &[core] = pool.cores {
+                // As there are many, of threads that stay.
+                self.order.push(core);
+                self.runs.push(Run {
+                    start,
+                    end: start + 1,
+                    other: NONE,
+                });
+                continue;
             }
-            let class = &self.class;
-            self.order[start..].sort_unstable_by(|a, b| {
-                let classes = class[*a as usize].cmp(&class[*b as usize]);
-                classes.then_with(|| rank(a, b))
-            });
-            if self.order.len() > start + 1 {
-                self.ordered.push((start, self.order.len()));
+            self.ranks.clear();
+            let busy = &self.busy;
+            let ranks = pool
+                .cores
+                .iter()
+                .map(|&core| rank(busy[core as usize], core));
+            self.ranks.extend(ranks);
+            if let Some(most) = pool.most {
+                self.ranks.sort_unstable();
+                self.ranks.truncate(most as usize);
+            }
+            for rank in &mut self.ranks {
+                *rank |= u128::from(self.class[core_of(*rank) as usize]) << 96;
+            }
+            self.ranks.sort_unstable();
+            for of_class in self.ranks.chunk_by(|a, b| a >> 96 == b >> 96) {
+                let start = self.order.len();
+                self.order
+                    .extend(of_class.iter().map(|rank| core_of(*rank)));
+                let last = &mut self.last_run[self.class[self.order[start] as usize] as usize];
+                let run = Run {
+                    start,
+                    end: self.order.len(),
+                    other: *last,
+                };
+                if of_class.len() > 1 {
+                    *last = u32::try_from(self.runs.len()).unwrap_or(NONE);
+                }
+                self.runs.push(run);
             }
         }
         self.starts.push(self.order.len());
+        self.first_runs.push(self.runs.len());
     }
 
-    /// The cores of a pool that need looking at.
+    /// Adds the cores of a pool that need looking at.
     pub(super) fn candidates(&self, pool: Index, into: &mut Vec<Index>) {
-        into.clear();
-        let cores = &self.order[self.starts[pool as usize]..self.starts[pool as usize + 1]];
         if self.plain {
-            into.extend(cores);
+            into.extend(self.all(pool));
             return;
         }
-        let class = |core: Index| self.class[core as usize];
-        for of_class in cores.chunk_by(|a, b| class(*a) == class(*b)) {
-            into.extend(&of_class[..of_class.len().min(OF_EACH)]);
+        let pool = pool as usize;
+        for run in &self.runs[self.first_runs[pool]..self.first_runs[pool + 1]] {
+            // So few that a loop would take longer.
+            match self.order[run.start..run.end] {
+                [a, b, c, ..] => into.extend([a, b, c]),
+                [a, b] => into.extend([a, b]),
+                [a] => into.push(a),
+                [] => {}
+            }
         }
     }
 
@@ -152,26 +197,53 @@ impl Ground {
 
     /// A core has more to do from now on.
     pub(super) fn add(&mut self, core: Index, share: f64) {
-        let (busy, class) = (&self.busy, &self.class);
-        let (before, own) = (busy[core as usize], class[core as usize]);
-        let now = before + share;
-        // As pools are in order: where another one is to that of this core, if it is so busy.
-        let rank = |other: Index, at: f64| {
-            let classes = class[other as usize].cmp(&own);
-            let loads = || busy[other as usize].total_cmp(&at);
-            classes.then_with(loads).then(other.cmp(&core))
-        };
-        for &(start, end) in &self.ordered {
-            let cores = &mut self.order[start..end];
-            let mut at = cores.partition_point(|other| rank(*other, before).is_lt());
+        let busy = &self.busy;
+        let before = rank(busy[core as usize], core);
+        let now = rank(busy[core as usize] + share, core);
+        let ranked = |other: Index| rank(busy[other as usize], other);
+        // A class is in the same pools: its order changes in each of them.
+        let mut at = self.last_run[self.class[core as usize] as usize];
+        while let Some(run) = self.runs.get(at as usize) {
+            at = run.other;
+            let cores = &mut self.order[run.start..run.end];
+            let mut at = cores.partition_point(|other| ranked(*other) < before);
             if cores.get(at) != Some(&core) {
                 continue;
             }
-            while at + 1 < cores.len() && rank(cores[at + 1], now).is_lt() {
+            while at + 1 < cores.len() && ranked(cores[at + 1]) < now {
                 cores.swap(at, at + 1);
                 at += 1;
             }
         }
-        self.busy[core as usize] = now;
+        self.load(core, share);
+    }
+
+    /// The same where nobody is to look for the least busy ones any more.
+    pub(super) fn load(&mut self, core: Index, share: f64) {
+        self.busy[core as usize] += share;
+    }
+}
+
+/// Cores from the least busy on, equal ones by number, as numbers: loads in their total order.
+fn rank(busy: f64, core: Index) -> u128 {
+    u128::from(in_order(busy)) << 32 | u128::from(core)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the lowest bits are the core"
+)]
+fn core_of(rank: u128) -> Index {
+    rank as Index
+}
+
+/// A figure as a number that is in order where figures are ([`f64::total_cmp`]).
+pub(super) fn in_order(figure: f64) -> u64 {
+    let bits = figure.to_bits();
+    // Of negative ones the larger is the less, and all are less than the others.
+    if bits >> 63 == 1 {
+        !bits
+    } else {
+        bits | 1 << 63
     }
 }

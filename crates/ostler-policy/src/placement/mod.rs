@@ -35,6 +35,7 @@ mod slowdown;
 use chain::{Chains, Step, World};
 use ground::Ground;
 use ostler_model::CpuId;
+use queues::Turn;
 use slowdown::Slowdowns;
 
 pub use calibrate::{Sample, calibrate};
@@ -106,8 +107,10 @@ pub struct Placer {
     ground: Ground,
     slowdowns: Slowdowns,
     chains: Chains,
-    order: Vec<(u32, u32)>,
+    order: Vec<Turn>,
     present: Vec<f64>,
+    /// Where the present placement has threads, and what becomes of queues there.
+    before: (Vec<Option<Index>>, Vec<Placed>),
     placed: Vec<Option<Index>>,
     steps: Vec<Step>,
     found: Vec<Index>,
@@ -132,6 +135,8 @@ impl Placer {
         self.weigh(problem);
         self.ground.fill(problem, &self.present);
         let present = self.walk(problem, None);
+        std::mem::swap(&mut self.before.0, &mut self.placed);
+        std::mem::swap(&mut self.before.1, &mut self.answer.queues);
         let slowdown = self.walk(problem, Some(settings.policy));
         // It is always there: only the present placement may not be one.
         let slowdown = slowdown.unwrap_or_default();
@@ -139,7 +144,8 @@ impl Placer {
             settings.margin >= 0.0 && slowdown >= present * (1.0 - settings.margin)
         });
         if kept.is_some() {
-            self.walk(problem, None);
+            std::mem::swap(&mut self.before.0, &mut self.placed);
+            std::mem::swap(&mut self.before.1, &mut self.answer.queues);
         }
         self.answer.slowdown = kept.unwrap_or(slowdown);
         self.answer.present = present;
@@ -155,11 +161,10 @@ impl Placer {
     fn weigh(&mut self, problem: &Problem<'_>) {
         self.present.clear();
         self.present.resize(problem.threads.len(), 0.0);
-        for &(queue, flow) in &self.order {
-            let queue = &problem.queues[queue as usize];
-            let packets = queues::traffic(queue);
-            for stage in queue.flows[flow as usize].stages {
-                self.present[stage.thread as usize] += demand(problem, *stage, packets);
+        for turn in &self.order {
+            let queue = &problem.queues[turn.queue as usize];
+            for stage in queue.flows[turn.flow as usize].stages {
+                self.present[stage.thread as usize] += demand(problem, *stage, turn.packets);
             }
         }
     }
@@ -174,9 +179,13 @@ impl Placer {
         self.answer.queues.clear();
         let (mut sum, mut all) = (0.0, 0.0);
         for at in 0..self.order.len() {
-            let (number, flow) = self.order[at];
+            let Turn {
+                queue: number,
+                flow,
+                packets,
+                ..
+            } = self.order[at];
             let queue = &problem.queues[number as usize];
-            let packets = queues::traffic(queue);
             self.steps.clear();
             for &stage in queue.flows[flow as usize].stages {
                 self.steps.push(Step {
@@ -210,7 +219,10 @@ impl Placer {
             }
             let slowdown = world.chain(queue.socket, &self.steps, &self.found);
             for (step, &core) in self.steps.iter().zip(&self.found) {
-                self.ground.add(core, step.demand);
+                match policy {
+                    Some(_) => self.ground.add(core, step.demand),
+                    None => self.ground.load(core, step.demand),
+                }
                 self.placed[step.stage.thread as usize] = Some(core);
             }
             self.answer.queues.push(Placed {

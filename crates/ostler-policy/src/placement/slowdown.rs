@@ -24,6 +24,7 @@ const BUSY_MAX: f64 = 0.999;
 #[derive(Debug, Default)]
 pub(super) struct Slowdowns {
     sockets: usize,
+    /// By kind, then by the socket to which, then by that from which.
     table: Vec<f64>,
 }
 
@@ -32,8 +33,8 @@ impl Slowdowns {
         self.sockets = problem.sockets.len();
         self.table.clear();
         for kind in problem.kinds {
-            for (u, from) in problem.sockets.iter().enumerate() {
-                for (v, to) in problem.sockets.iter().enumerate() {
+            for (v, to) in problem.sockets.iter().enumerate() {
+                for (u, from) in problem.sockets.iter().enumerate() {
                     let far = problem.distances[u * self.sockets + v];
                     self.table.push(
                         kind.cache / to.l3_hit
@@ -48,8 +49,13 @@ impl Slowdowns {
 
     /// From a socket to each, for a kind of stage.
     pub(super) fn between(&self, kind: u32, from: u32, to: u32) -> f64 {
-        let row = kind as usize * self.sockets + from as usize;
-        self.table[row * self.sockets + to as usize]
+        self.to(kind, to)[from as usize]
+    }
+
+    /// From each socket to one, for a kind of stage.
+    pub(super) fn to(&self, kind: u32, to: u32) -> &[f64] {
+        let row = kind as usize * self.sockets + to as usize;
+        &self.table[row * self.sockets..][..self.sockets]
     }
 }
 

@@ -13,10 +13,10 @@
 //! the smaller the more has been seen (Robbins and Monro), and never smaller than for the last [`TASKS_MAX`] tasks. R goes by E as R (1 + lambda R) / E, so a step in the logarithm is linear in the response time,
 //! and chance cancels out. To tell E from each response time, as R / (1 + lambda R), and to average that, would not do: it bends, and what comes out is too low.
 
-use ostler_model::{FilesFound, FilesSpan};
+use ostler_model::FilesFound;
 
 use super::Seen;
-use super::rate::{Rate, Span};
+use super::rate::Rate;
 
 /// What has been found.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,16 +57,14 @@ const PARTS: u32 = 32;
 impl Found {
     /// As it was remembered.
     pub(super) fn resume(from: &FilesFound) -> Found {
-        let span = |span: &FilesSpan| Span {
-            tasks: span.tasks,
-            seconds: span.seconds,
-            likelihood: span.likelihood,
-        };
+        // With room for the one that the next interval adds.
+        let mut spans = Vec::with_capacity(from.spans.len() + 1);
+        spans.extend_from_slice(&from.spans);
         Found {
             rate: Rate {
                 tasks: from.arrived,
                 seconds: from.seconds,
-                spans: from.spans.iter().map(span).collect(),
+                spans,
             },
             times: from.times,
             tasks: from.tasks,
@@ -75,16 +73,11 @@ impl Found {
     }
 
     /// To be remembered.
-    pub(super) fn remember(&self) -> FilesFound {
-        let span = |span: &Span| FilesSpan {
-            tasks: span.tasks,
-            seconds: span.seconds,
-            likelihood: span.likelihood,
-        };
+    pub(super) fn remember(self) -> FilesFound {
         FilesFound {
             arrived: self.rate.tasks,
             seconds: self.rate.seconds,
-            spans: self.rate.spans.iter().map(span).collect(),
+            spans: self.rate.spans,
             times: self.times,
             tasks: self.tasks,
             response_s: self.response,
@@ -116,11 +109,13 @@ impl Found {
         let part = seconds / f64::from(PARTS);
         let mut sum = 0.0;
         let mut response = self.response.max(alone);
+        // What of the way to rest is left after a part.
+        let left = libm::exp(-part * slack * slack / alone);
         for _ in 0..PARTS {
             response = if idle > 0.0 {
                 // The solution over the part, not a step along the slope: a part may be longer than a short queue's rest takes.
                 let rests = alone / idle;
-                rests + (response - rests) * libm::exp(-part * slack * slack / alone)
+                rests + (response - rests) * left
             } else {
                 response - idle * part
             };

@@ -186,7 +186,7 @@ impl Control {
     }
 
     /// What it goes on from.
-    pub fn remember(&self, guest: GuestId) -> FilesControl {
+    pub fn remember(self, guest: GuestId) -> FilesControl {
         FilesControl {
             guest,
             wish: Bytes(self.wish),
@@ -208,14 +208,7 @@ impl Control {
 
     /// How much it has been given, which is what it learns from.
     pub fn grant(&mut self, bytes: u64) {
-        if let Some((_, change)) = &mut self.pair {
-            let (more, less) = (
-                bytes.saturating_sub(self.granted),
-                self.granted.saturating_sub(bytes),
-            );
-            *change += (more as f64 - less as f64) / self.unit as f64;
-        }
-        self.granted = bytes;
+        grant(&mut self.pair, &mut self.granted, bytes, self.unit);
     }
 
     /// Goes on, if its interval is over.
@@ -310,4 +303,21 @@ impl Control {
         self.interval = interval.max(Nanos(1));
         self.next = now.saturating_add(self.interval);
     }
+}
+
+/// Enters a grant in what is remembered of a loop, as [`Control::grant`] does in the loop itself.
+pub fn enter(control: &mut FilesControl, bytes: u64) {
+    let unit = control.unit.0;
+    grant(&mut control.pair, &mut control.granted.0, bytes, unit);
+}
+
+fn grant(pair: &mut Option<(f64, f64)>, granted: &mut u64, bytes: u64, unit: u64) {
+    if let Some((_, change)) = pair {
+        let (more, less) = (
+            bytes.saturating_sub(*granted),
+            granted.saturating_sub(bytes),
+        );
+        *change += (more as f64 - less as f64) / unit as f64;
+    }
+    *granted = bytes;
 }

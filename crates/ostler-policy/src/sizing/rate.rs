@@ -8,6 +8,9 @@
 //! p(n in t | a tasks in b seconds before) = G(a+n) / (G(a) n!)  (b/(b+t))^a  (t/(b+t))^n
 //! ```
 
+/// A time since which the rate may have been the same.
+pub use ostler_model::FilesSpan as Span;
+
 /// A rate that holds for a while, then is another.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rate {
@@ -17,17 +20,6 @@ pub struct Rate {
     pub seconds: f64,
     /// Since when it may have been as it is now; the likelihoods' sum is 1.
     pub spans: Vec<Span>,
-}
-
-/// A time since which the rate may have been the same.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Span {
-    /// Tasks that arrived since.
-    pub tasks: f64,
-    /// How long it is, s.
-    pub seconds: f64,
-    /// How likely it is.
-    pub likelihood: f64,
 }
 
 /// How long rates are taken to hold, s: neither by the minute nor by the day. A change that is beyond doubt is seen at once, whatever this is.
@@ -48,21 +40,21 @@ impl Rate {
         self.tasks += tasks;
         self.seconds += seconds;
         let changes = (seconds / HOLDS).min(0.5);
-        let before = std::mem::take(&mut self.spans);
         let prior = self.prior();
+        let orders = libm::lgamma(tasks + 1.0);
         let weighed = |known: (f64, f64), likelihood: f64| {
-            libm::log(likelihood) + predicts(known, tasks, seconds)
+            libm::log(likelihood) + predicts(known, tasks, orders, seconds)
         };
-        let mut spans: Vec<Span> = Vec::with_capacity(before.len() + 1);
-        for span in &before {
+        let likelihood = if self.spans.is_empty() { 1.0 } else { changes };
+        let spans = &mut self.spans;
+        for span in &mut *spans {
             let known = (prior.0 + span.tasks, prior.1 + span.seconds);
-            spans.push(Span {
+            *span = Span {
                 tasks: span.tasks + tasks,
                 seconds: span.seconds + seconds,
                 likelihood: weighed(known, span.likelihood * (1.0 - changes)),
-            });
+            };
         }
-        let likelihood = if before.is_empty() { 1.0 } else { changes };
         spans.push(Span {
             tasks,
             seconds,
@@ -72,7 +64,7 @@ impl Rate {
         let most = spans
             .iter()
             .fold(f64::NEG_INFINITY, |most, span| most.max(span.likelihood));
-        for span in &mut spans {
+        for span in &mut *spans {
             span.likelihood = libm::exp(span.likelihood - most);
         }
         spans.retain(|span| span.likelihood > UNLIKELY);
@@ -82,10 +74,9 @@ impl Rate {
             spans.remove(least.unwrap_or(0));
         }
         let sum: f64 = spans.iter().map(|span| span.likelihood).sum();
-        for span in &mut spans {
+        for span in spans {
             span.likelihood /= sum;
         }
-        self.spans = spans;
         self.now()
     }
 
@@ -102,10 +93,19 @@ impl Rate {
     }
 }
 
-/// The logarithm of how likely `tasks` are in so many seconds, by what is known: a gamma distribution's shape and rate.
-fn predicts((shape, rate): (f64, f64), tasks: f64, seconds: f64) -> f64 {
+/// The logarithm of G(a+n) / G(a). Where nothing was counted before, it is that of the orders.
+fn ways(shape: f64, tasks: f64, orders: f64) -> f64 {
+    if shape.to_bits() == PRIOR.to_bits() {
+        return orders;
+    }
+    libm::lgamma(shape + tasks) - libm::lgamma(shape)
+}
+
+/// The logarithm of how likely `tasks` are in so many seconds, by what is known: a gamma distribution's shape and rate. `orders` is the logarithm of how many orders
+/// they can come in, which is the same whatever is known.
+fn predicts((shape, rate): (f64, f64), tasks: f64, orders: f64, seconds: f64) -> f64 {
     let both = rate + seconds;
-    libm::lgamma(shape + tasks) - libm::lgamma(shape) - libm::lgamma(tasks + 1.0)
+    ways(shape, tasks, orders) - orders
         + shape * libm::log(rate / both)
         + tasks * libm::log(seconds / both)
 }

@@ -138,7 +138,8 @@ impl Mover {
         let far = needs.far.min(up(needed.saturating_sub(free)));
         let into_free = near.min(room.saturating_sub(self.files)).min(budget);
         let kept = by.reserve.saturating_add(self.files);
-        let came = self.promote(host, guests, into_free, kept);
+        let floors = needs.floors > 0;
+        let came = self.promote(host, guests, (floors, into_free, kept));
         budget -= came;
         let lacks = near - came;
         // What goes far for no guest's sake, and then one for one.
@@ -153,7 +154,7 @@ impl Mover {
             // Where far memory is full, what comes near makes room there; the step that stays free is what it takes to begin with.
             let most = (gone.saturating_sub(alone)).saturating_add(by.step);
             let wanted = swapped.min(most).saturating_sub(back);
-            let more = self.promote(host, guests, wanted, kept);
+            let more = self.promote(host, guests, (floors, wanted, kept));
             back += more;
             if out == 0 && more == 0 {
                 break;
@@ -201,11 +202,19 @@ impl Mover {
         needs
     }
 
-    /// Moves so much near, floors first, from the beginning of the line; so much stays free. How much moves.
-    fn promote(&mut self, host: &Host<'_>, guests: &Guests<'_>, bytes: u64, kept: u64) -> u64 {
+    /// Moves so much near, floors first, if any are lacking, from the beginning of the line; so much stays free. How much moves.
+    fn promote(
+        &mut self,
+        host: &Host<'_>,
+        guests: &Guests<'_>,
+        (lacking, bytes, kept): (bool, u64, u64),
+    ) -> u64 {
         let mut left = bytes.min(self.local_free(host).saturating_sub(kept));
         let before = left;
         for floors in [true, false] {
+            if floors && !lacking {
+                continue;
+            }
             for &at in guests.line {
                 if left < GRAIN {
                     return before - left;

@@ -74,6 +74,8 @@ pub struct Targets {
     /// What went to whom.
     pub shares: LocalShares,
     tenants: Vec<u64>,
+    /// Claims by class, priority, when they came and place, as one number each.
+    ranks: Vec<u128>,
 }
 
 impl Targets {
@@ -88,13 +90,21 @@ impl Targets {
         files: Files,
         order: Order,
     ) {
-        self.line.clear();
-        self.line.extend(0..claims.len());
-        // By all that there is, so that equals have an order, too.
-        self.line.sort_unstable_by_key(|&at| {
-            let claim = &claims[at];
-            (claim.class, !claim.priority, claim.came, at)
-        });
+        // Most of the time the line is as it was.
+        let mut last = None;
+        let stands = self.line.len() == claims.len()
+            && self.line.iter().all(|&at| {
+                let here = claims.get(at).map(|claim| rank(claim, at));
+                here.is_some() && std::mem::replace(&mut last, here) < here
+            });
+        if !stands {
+            self.ranks.clear();
+            let ranks = claims.iter().enumerate();
+            self.ranks.extend(ranks.map(|(at, claim)| rank(claim, at)));
+            self.ranks.sort_unstable();
+            self.line.clear();
+            self.line.extend(self.ranks.iter().map(place));
+        }
         let presses = |at: &&usize| claims[**at].class != MemoryClass::Rest;
         self.pressing = self.line.iter().take_while(presses).count();
         self.all_press = !claims.is_empty() && self.pressing == claims.len();
@@ -153,8 +163,16 @@ impl Targets {
     fn floors(&mut self, left: &mut u64, claims: &[Claim], tenants: &[u64]) {
         self.tenants.clear();
         self.tenants.extend_from_slice(tenants);
+        // Most hosts have none.
+        let any = [
+            claims.iter().any(|claim| claim.floor > 0),
+            !tenants.is_empty(),
+        ];
         for kept in [true, false] {
             for tenants in [false, true] {
+                if !any[usize::from(tenants)] {
+                    continue;
+                }
                 for &at in &self.line {
                     let claim = &claims[at];
                     let mut tenant = claim.tenant.and_then(|at| self.tenants.get_mut(at));
@@ -194,6 +212,22 @@ impl Targets {
             give(&mut self.local[at], claims[at].bytes, left);
         }
     }
+}
+
+/// Where a claim stands in the line: the lower, the further to the front. By all that there is, so that equals have an order, too.
+fn rank(claim: &Claim, at: usize) -> u128 {
+    let class = (claim.class as u128) << 1 | u128::from(!claim.priority);
+    class << 96 | u128::from(claim.came.0) << 32 | (at as u128 & 0xffff_ffff)
+}
+
+/// Whose rank it is.
+fn place(rank: &u128) -> usize {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the lowest bits are the place"
+    )]
+    let at = *rank as u32;
+    at as usize
 }
 
 fn give(has: &mut u64, upto: u64, left: &mut u64) {

@@ -3,6 +3,7 @@
 //! A loop goes on where the state left it when its own interval is over, with what was seen of its guest's tasks. What it wishes for is between the least
 //! and the most of its guest's rule; all wishes together are cut to the operator's budget, leasts first, latency-critical guests before others.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ostler_model::{
@@ -11,11 +12,12 @@ use ostler_model::{
 };
 
 use super::super::not_seen;
-use crate::sizing::queue::{Service, Solution};
+use crate::sizing::queue::{Service, ServiceError, Solution};
 use crate::sizing::share::{Wish, share};
-use crate::sizing::{Control, Parts, Seen as SeenTasks, Settings, Step};
+use crate::sizing::{Control, Parts, Seen as SeenTasks, Settings, Step, enter};
 use crate::tier::moves::Files as Lacks;
 use crate::tier::proportion::Files;
+use crate::walk::Walk;
 use crate::{Member, Seen};
 
 /// How often memory is shared out again while somebody wants more than he has.
@@ -40,6 +42,8 @@ pub(super) struct Taker {
 #[derive(Debug, Default)]
 pub(super) struct Layered {
     pub(super) takers: Vec<Taker>,
+    /// What guests of a rule are reckoned with, by the place of its wish in memory, for as long as a decision takes.
+    services: BTreeMap<usize, Result<Service, ServiceError>>,
     order: Vec<usize>,
     wishes: Vec<Wish>,
     shared: Vec<u64>,
@@ -61,9 +65,10 @@ impl Layered {
         reasons: &mut Vec<Reason>,
     ) {
         self.takers.clear();
+        self.services.clear();
         self.changed = false;
-        let (mut view_at, mut control_at) = (0, 0);
-        let views = &seen.snapshot.files;
+        let mut views = Walk::new(&seen.snapshot.files, |view| &view.guest);
+        let mut controls = Walk::new(&state.guests, |control| &control.guest);
         let old = seen.intent.old_after().max(settings.interval_min);
         let mut unseen = 0;
         for (guest, member) in seen.roster.members().iter().enumerate() {
@@ -71,20 +76,8 @@ impl Layered {
                 continue;
             };
             let id = &member.view.id;
-            while views.get(view_at).is_some_and(|view| view.guest < *id) {
-                view_at += 1;
-            }
-            while state
-                .guests
-                .get(control_at)
-                .is_some_and(|control| control.guest < *id)
-            {
-                control_at += 1;
-            }
-            let view = views.get(view_at);
-            let view = view.filter(|view| view.guest == *id && view.age <= old);
-            let control = state.guests.get(control_at);
-            let control = control.filter(|control| control.guest == *id);
+            let view = views.find(id).filter(|view| view.age <= old);
+            let control = controls.find(id);
             unseen += u32::from(view.is_none());
             let by = settings_of(settings, wish);
             self.take(seen, guest, (wish, &by), control, view, reasons);
@@ -125,14 +118,12 @@ impl Layered {
                 };
                 self.changed = true;
                 if cause.is_none() {
-                    let service = wish.service.iter();
-                    let service: Vec<(u64, f64)> = service
-                        .map(|time| (time.bytes.0, time.time.as_secs_f64()))
-                        .collect();
-                    match Service::new(&service) {
+                    let rule = std::ptr::from_ref(wish).addr();
+                    let service = self.services.entry(rule);
+                    match service.or_insert_with(|| service_of(wish)) {
                         Ok(service) => {
                             let tasks = view.map_or(NO_TASKS, tasks);
-                            cause = cause_of(going.step(now, tasks, &service, by));
+                            cause = cause_of(going.step(now, tasks, service, by));
                         }
                         Err(error) => reasons.push(Reason::TurnedDown {
                             layer: Layer::Sizing,
@@ -163,13 +154,15 @@ impl Layered {
     /// Cuts wishes, and leasts if need be, to the budget.
     fn cut(&mut self, seen: &Seen<'_>, budget: Bytes) {
         self.order.clear();
-        self.order.extend(0..self.takers.len());
-        let rest = |at: &usize| {
-            let guest = self.takers[*at].guest;
-            seen.roster.members()[guest].class != Class::LatencyCritical
-        };
-        // Stable: in order of id within a class.
-        self.order.sort_by_key(rest);
+        let members = seen.roster.members();
+        // In order of id within a class.
+        for rest in [false, true] {
+            let takers = self.takers.iter().enumerate();
+            let of_class = takers.filter(|(_, taker)| {
+                (members[taker.guest].class != Class::LatencyCritical) == rest
+            });
+            self.order.extend(of_class.map(|(at, _)| at));
+        }
         self.share(budget.0);
         for (taker, grant) in self.takers.iter_mut().zip(&self.grants) {
             taker.wish.bytes = *grant;
@@ -253,7 +246,12 @@ impl Layered {
     /// Grants what there is: no more is given out than is free, as who has less gives it back only when that is done. With nothing known of free memory, the budget
     /// alone bounds it.
     pub(super) fn grant(&mut self, bytes: u64, free: Option<u64>) {
-        self.share(bytes);
+        self.divide(bytes);
+        self.give(bytes, free);
+    }
+
+    /// The same, of what was divided last.
+    pub(super) fn give(&mut self, bytes: u64, free: Option<u64>) {
         self.most = bytes;
         let mut left = free.unwrap_or(u64::MAX);
         let takers = &self.takers;
@@ -307,13 +305,9 @@ impl Layered {
         for (taker, &grant) in self.takers.iter_mut().zip(&self.grants) {
             let member = &seen.roster.members()[taker.guest];
             let before = taker.control.granted;
-            if before.0 != grant
-                && let Some(wish) = wish_of(member)
-                && let Some(mut control) =
-                    Control::resume(&taker.control, &settings_of(settings, wish))
-            {
-                control.grant(grant);
-                taker.control = Arc::new(control.remember(member.view.id.clone()));
+            if before.0 != grant {
+                // One that went on in this decision is nobody else's yet.
+                enter(Arc::make_mut(&mut taker.control), grant);
                 changed = true;
             }
             if let Some(cause) = taker
@@ -386,6 +380,14 @@ fn tasks(view: &FilesView) -> SeenTasks {
 
 fn wish_of<'a>(member: &Member<'a>) -> Option<&'a FilesWish> {
     member.rule?.terms.files.as_ref()
+}
+
+fn service_of(wish: &FilesWish) -> Result<Service, ServiceError> {
+    let times = wish.service.iter();
+    let times: Vec<(u64, f64)> = times
+        .map(|time| (time.bytes.0, time.time.as_secs_f64()))
+        .collect();
+    Service::new(&times)
 }
 
 fn settings_of(settings: &SizingSettings, wish: &FilesWish) -> Settings {

@@ -103,7 +103,7 @@ impl Layered {
         let files = self.tier.pour(settings, self.files.claims(), reasons);
         self.files.divide(files);
         let more = self.tier.shift(seen, settings, self.files.lacks());
-        self.files.grant(files, Some(more));
+        self.files.give(files, Some(more));
         let tier = self.tier.finish(seen, settings, before, reasons);
         (tier, Some(now))
     }

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use ostler_model::{
-    Bytes, GuestMemory, GuestTier, Layer, MemoryMove, NodeView, Reason, TierPlan, TierSettings,
-    TierState, TierWatch,
+    Bytes, GuestId, GuestMemory, GuestTier, Layer, MemoryClass, MemoryMove, Nanos, NodeView,
+    Reason, TierPlan, TierSettings, TierState, TierWatch,
 };
 
 use super::super::{count, not_seen};
@@ -15,6 +15,7 @@ use crate::tier::class::{Thresholds, Use, Watch};
 use crate::tier::moves::{self, Guests, Host, Mover, Node, Settings};
 use crate::tier::proportion::{Claim, Files, Order, Targets};
 use crate::tier::ranges;
+use crate::walk::Walk;
 use crate::{Member, Seen};
 
 /// The layer's buffers. What is in them between decisions is of no consequence.
@@ -22,7 +23,8 @@ use crate::{Member, Seen};
 pub(super) struct Layered {
     nodes: Vec<Node>,
     tenants: Vec<u64>,
-    watches: Vec<TierWatch>,
+    /// By place in the roster: when a guest came, and what it was seen to do.
+    watches: Vec<(Nanos, Watch)>,
     claims: Vec<Claim>,
     /// By claim: places in the roster and among what was seen of guests' memory.
     who: Vec<(usize, usize)>,
@@ -95,38 +97,27 @@ impl Layered {
         let by = thresholds(settings);
         let now = seen.snapshot.at;
         let old = seen.intent.old_after().max(settings.interval);
-        let views = &seen.snapshot.memory;
-        let (mut view_at, mut watch_at) = (0, 0);
+        let all = &seen.snapshot.memory;
+        let mut views = Walk::new(all, |view| &view.guest);
+        let mut before = Walk::new(&state.guests, |watch| &watch.guest);
         let mut unseen = 0;
         for (guest, member) in seen.roster.members().iter().enumerate() {
             let id = &member.view.id;
-            while views.get(view_at).is_some_and(|view| view.guest < *id) {
-                view_at += 1;
-            }
-            let before = &state.guests;
-            while before.get(watch_at).is_some_and(|watch| watch.guest < *id) {
-                watch_at += 1;
-            }
-            let known = before.get(watch_at).filter(|watch| watch.guest == *id);
+            let known = before.find(id);
             let mut watch = known.map_or(Watch::default(), |known| Watch {
                 pressed: known.pressed,
                 io: known.io,
             });
             let came = known.map_or(now, |known| known.came.min(now));
-            let view = views.get(view_at);
-            let view = view.filter(|view| view.guest == *id && view.age <= old);
-            let class = view.and_then(|view| {
+            let view = views.place(id).filter(|at| all[*at].age <= old);
+            let class = view.and_then(|at| {
+                let view = &all[at];
                 let (local, bytes) = self.enter(seen, view);
                 let class = watch.class(now, &use_of(view, bytes), &by)?;
-                Some((class, local, bytes))
+                Some((at, class, local, bytes))
             });
-            self.watches.push(TierWatch {
-                guest: id.clone(),
-                came,
-                pressed: watch.pressed,
-                io: watch.io,
-            });
-            let Some((class, local, bytes)) = class else {
+            self.watches.push((came, watch));
+            let Some((view, class, local, bytes)) = class else {
                 unseen += 1;
                 self.on.truncate(self.claims.len() * self.nodes.len());
                 continue;
@@ -141,7 +132,7 @@ impl Layered {
                 floor,
                 tenant,
             });
-            self.who.push((guest, view_at));
+            self.who.push((guest, view));
             self.local.push(local);
         }
         unseen
@@ -149,14 +140,28 @@ impl Layered {
 
     /// Enters what a guest has by node; what of it is local, and all of it. Nodes that nobody knows don't count.
     fn enter(&mut self, seen: &Seen<'_>, view: &GuestMemory) -> (u64, u64) {
+        let nodes = &seen.facts.memory.nodes;
+        let start = self.on.len();
+        self.on.resize(start + nodes.len(), 0);
+        // Who is there twice has what stands first.
+        for here in view.nodes.iter().rev() {
+            let node = here.node.0 as usize;
+            // Most hosts number their nodes from zero on.
+            let there = nodes.get(node).filter(|there| there.node == here.node);
+            let at = match there {
+                Some(_) => Some(node),
+                None => nodes.iter().position(|there| there.node == here.node),
+            };
+            if let Some(at) = at {
+                self.on[start + at] = here.bytes.0;
+            }
+        }
         let (mut local, mut all) = (0_u64, 0_u64);
-        for node in &seen.facts.memory.nodes {
-            let here = view.on(node.node).0;
+        for (node, &here) in nodes.iter().zip(&self.on[start..]) {
             all = all.saturating_add(here);
             if !node.far {
                 local = local.saturating_add(here);
             }
-            self.on.push(here);
         }
         (local, all)
     }
@@ -235,13 +240,12 @@ impl Layered {
     ) -> TierState {
         self.tell(seen, settings, state, reasons);
         let now = seen.snapshot.at;
+        let members = seen.roster.members();
         let guests = || {
             let claims = self.claims.iter().zip(&self.targets.local).zip(&self.who);
-            claims.map(|((claim, &local), &(guest, _))| GuestTier {
-                guest: seen.roster.members()[guest].view.id.clone(),
-                class: claim.class,
-                local: Bytes(local),
-                far: Bytes(claim.bytes.saturating_sub(local)),
+            claims.map(|((claim, &local), &(guest, _))| {
+                let far = Bytes(claim.bytes.saturating_sub(local));
+                (&members[guest].view.id, claim.class, Bytes(local), far)
             })
         };
         let same = |plan: &&Arc<TierPlan>| {
@@ -249,14 +253,25 @@ impl Layered {
                 && plan.moves.is_empty()
                 && plan.peak == self.targets.all_press
                 && plan.guests.len() == self.claims.len()
-                && plan.guests.iter().cloned().eq(guests())
+                && plan
+                    .guests
+                    .iter()
+                    .zip(guests())
+                    .all(|(before, now)| told(before) == now)
         };
         let plan = state.plan.as_ref().filter(same).map_or_else(
             || {
                 Arc::new(TierPlan {
                     since: now,
                     peak: self.targets.all_press,
-                    guests: guests().collect(),
+                    guests: guests()
+                        .map(|(guest, class, local, far)| GuestTier {
+                            guest: guest.clone(),
+                            class,
+                            local,
+                            far,
+                        })
+                        .collect(),
                     moves: self.moves(seen),
                 })
             },
@@ -265,17 +280,34 @@ impl Layered {
         TierState {
             decided: Some(now),
             plan: Some(plan),
-            guests: self.watched(state),
+            guests: self.watched(seen, state),
         }
     }
 
     /// What was seen of guests, to be remembered.
-    pub(super) fn watched(&self, state: &TierState) -> Arc<[TierWatch]> {
-        if *self.watches == *state.guests {
-            Arc::clone(&state.guests)
-        } else {
-            self.watches.iter().cloned().collect()
+    fn watched(&self, seen: &Seen<'_>, state: &TierState) -> Arc<[TierWatch]> {
+        let members = seen.roster.members().iter();
+        let watches = members.zip(&self.watches);
+        let same = state.guests.len() == self.watches.len()
+            && watches
+                .clone()
+                .zip(&*state.guests)
+                .all(|((member, (came, watch)), before)| {
+                    before.guest == member.view.id
+                        && (before.came, before.pressed, before.io)
+                            == (*came, watch.pressed, watch.io)
+                });
+        if same {
+            return Arc::clone(&state.guests);
         }
+        watches
+            .map(|(member, &(came, watch))| TierWatch {
+                guest: member.view.id.clone(),
+                came,
+                pressed: watch.pressed,
+                io: watch.io,
+            })
+            .collect()
     }
 
     fn moves(&self, seen: &Seen<'_>) -> Vec<MemoryMove> {
@@ -314,11 +346,11 @@ impl Layered {
         state: &TierState,
         reasons: &mut Vec<Reason>,
     ) {
-        let mut before = state.plan.iter().flat_map(|plan| &plan.guests).peekable();
+        let before = state.plan.as_ref().map_or(&[][..], |plan| &plan.guests);
+        let mut before = Walk::new(before, |before| &before.guest);
         for (claim, &(guest, _)) in self.claims.iter().zip(&self.who) {
             let id = &seen.roster.members()[guest].view.id;
-            while before.next_if(|before| before.guest < *id).is_some() {}
-            let known = before.peek().filter(|before| before.guest == *id);
+            let known = before.find(id);
             if known.is_none_or(|before| before.class != claim.class) {
                 reasons.push(Reason::Uses {
                     guest: id.clone(),
@@ -341,6 +373,11 @@ impl Layered {
             budget: Bytes(budget(settings)),
         });
     }
+}
+
+/// What a section of a plan says of a guest.
+fn told(guest: &GuestTier) -> (&GuestId, MemoryClass, Bytes, Bytes) {
+    (&guest.guest, guest.class, guest.local, guest.far)
 }
 
 /// Whether what was decided last is of guests that are all still there.

@@ -39,6 +39,14 @@ impl Layered {
                 utilisation: usage.share(cpu.id).clamp(0.0, 1.0),
             });
         }
+        self.softirq_time.clear();
+        self.softirq_time.resize(self.cores.len(), None);
+        for usage in &seen.snapshot.cpus {
+            if let Some(core) = self.core(usage.cpu) {
+                let time = &mut self.softirq_time[core as usize];
+                time.get_or_insert(usage.softirq);
+            }
+        }
     }
 
     pub(super) fn lay_sockets(&mut self, scene: &Scene<'_>, limit: Nanos) -> Result<(), NodeId> {
@@ -134,22 +142,31 @@ impl Layered {
         self.packets.resize(self.thread_of.len(), 0.0);
         self.softirq_packets.clear();
         self.softirq_packets.resize(self.cores.len(), 0.0);
+        self.softirqs.clear();
+        self.hops.clear();
         for at in 0..self.seen.len() {
             let (nic, queue, flow) = self.seen[at];
+            let same = at > 0 && (self.seen[at - 1].0, self.seen[at - 1].1) == (nic, queue);
+            let now = if same {
+                self.softirqs[at - 1]
+            } else {
+                self.softirq_now(scene, nic, queue)
+            };
+            self.softirqs.push(now);
             let flow = &scene.seen.snapshot.flows[flow];
             // What was lost on the way took nothing of those after; of a softirq nobody knows what it lost itself.
             let came = |hop: &Hop| {
                 let came = hop.packets_per_s.filter(|came| (0.0..=1e12).contains(came));
                 came.unwrap_or(flow.packets_per_s)
             };
-            if let Some(core) = self.softirq_now(scene, nic, queue) {
+            if let Some(core) = now {
                 let came = flow.hops.first().map_or(flow.packets_per_s, came);
                 self.softirq_packets[core as usize] += came;
             }
             for hop in &flow.hops {
-                let Some(guest) = member_of(scene.seen, hop) else {
-                    continue;
-                };
+                let guest = member_of(scene.seen, hop);
+                self.hops.push(guest);
+                let Some(guest) = guest else { continue };
                 let view = scene.seen.roster.members()[guest].view;
                 if let Some(at) = worker_of(view, hop.queue) {
                     self.packets[self.starts[guest] + at] += came(hop);
@@ -183,7 +200,7 @@ impl Layered {
         self.stages.clear();
         self.flows.clear();
         self.queues.clear();
-        let mut at = 0;
+        let (mut at, mut hops) = (0, 0);
         while at < self.seen.len() {
             let (nic, queue, _) = self.seen[at];
             let of_queue = self.seen[at..]
@@ -195,10 +212,12 @@ impl Layered {
             let traffic = traffic
                 .map(|found| scene.seen.snapshot.flows[found.2].packets_per_s)
                 .sum::<f64>();
-            let softirq = self.softirq(scene, (nic, queue), traffic, reasons);
+            let now = self.softirqs[at];
+            let softirq = self.softirq(scene, (nic, queue), now, traffic, reasons);
             for place in at..end {
                 let flow = &scene.seen.snapshot.flows[self.seen[place].2];
-                self.lay_flow(scene, flow, softirq);
+                self.lay_flow(scene, flow, hops, softirq);
+                hops += flow.hops.len();
             }
             let facts = &scene.seen.facts.nics;
             let name = &scene.partition.nics[nic].name;
@@ -219,6 +238,7 @@ impl Layered {
         &mut self,
         scene: &Scene<'_>,
         (nic, queue): (usize, u32),
+        now: Option<Index>,
         traffic: f64,
         reasons: &mut Vec<Reason>,
     ) -> Option<Index> {
@@ -227,13 +247,10 @@ impl Layered {
         if self.shared.binary_search(&irq.irq).is_ok() {
             return None;
         }
-        let now = self.softirq_now(scene, nic, queue);
         let measured = now.and_then(|core| {
-            let cpu = self.cores[core as usize].id;
-            let mut usages = scene.seen.snapshot.cpus.iter();
-            let usage = usages.find(|usage| usage.cpu == cpu)?;
+            let time = self.softirq_time[core as usize]?;
             let all = self.softirq_packets[core as usize];
-            per_packet(usage.softirq, all, scene.seen.snapshot.interval)
+            per_packet(time, all, scene.seen.snapshot.interval)
         });
         let demand = measured.unwrap_or(scene.settings.softirq.packet.0 as f64) / 1e3;
         let cores = demand * traffic / 1e6;
@@ -257,17 +274,22 @@ impl Layered {
         Some(count(self.threads.len() - 1))
     }
 
-    fn lay_flow(&mut self, scene: &Scene<'_>, flow: &FlowView, softirq: Option<Index>) {
+    /// A flow, whose hops begin at a place among all.
+    fn lay_flow(
+        &mut self,
+        scene: &Scene<'_>,
+        flow: &FlowView,
+        hops: usize,
+        softirq: Option<Index>,
+    ) {
         let first = self.stages.len();
         let mut priority = false;
         self.stages.extend(softirq.map(|thread| Stage {
             kind: SOFTIRQ,
             thread,
         }));
-        for hop in &flow.hops {
-            let Some(guest) = member_of(scene.seen, hop) else {
-                continue;
-            };
+        for (hop, at) in flow.hops.iter().zip(hops..) {
+            let Some(guest) = self.hops[at] else { continue };
             let member = &scene.seen.roster.members()[guest];
             priority |= member.rule.is_some_and(|rule| rule.terms.priority);
             let worker = worker_of(member.view, hop.queue);

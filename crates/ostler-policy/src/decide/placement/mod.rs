@@ -100,6 +100,12 @@ pub(super) struct Layered {
     /// Packets a second of each worker and vCPU, as in `thread_of`, and of softirqs by core.
     packets: Vec<f64>,
     softirq_packets: Vec<f64>,
+    /// Time in softirqs by core, where it was seen.
+    softirq_time: Vec<Option<Nanos>>,
+    /// By flow, as in `seen`: where its queue's interrupt goes now.
+    softirqs: Vec<Option<Index>>,
+    /// Places in the roster of the guests of all hops, flow after flow.
+    hops: Vec<Option<usize>>,
 }
 
 /// What goes into a placement besides the buffers.
