@@ -54,6 +54,37 @@ pub struct HostOutcome {
     pub events: u64,
     /// Its VMs.
     pub vms: Vec<VmOutcome>,
+    /// What was wrong with its books, where they were kept twice.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
+}
+
+/// A line of what is kept of a fleet's run, so that it can be gone on with: first what is run, then each host when it is over.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum FleetEvent {
+    /// What is run. A line that says something else is of another run.
+    Fleet {
+        /// Revision of the sources.
+        revision: String,
+        /// The scenario, as the text of a file, with the policies that are run.
+        scenario: String,
+        /// What everything random is drawn from.
+        seed: u64,
+        /// Each is run at these.
+        oversubscription: Vec<f64>,
+        /// The VMs, as a number that is another one for others: a trace's files may have changed.
+        vms: String,
+    },
+    /// What came of a host.
+    Host {
+        /// Under which policy.
+        policy: String,
+        /// At how many vCPUs for a core.
+        oversubscription: f64,
+        /// It.
+        outcome: HostOutcome,
+    },
 }
 
 /// What came of a fleet under a policy: a line of `ostler sim --json`.

@@ -54,6 +54,9 @@ pub struct Scenario {
     pub loads: Vec<Load>,
     /// The policies to compare.
     pub policies: Vec<Policy>,
+    /// Those of the file that this world can't try, and nothing is expected of: the simulator has no kernel that a `host_scheduler` could be loaded into.
+    #[serde(default)]
+    pub left_out: Vec<Policy>,
     /// What must come of it; a run that shows something else fails.
     pub expectations: Vec<Expectation>,
     /// What is done to the steward and its guests once the cells are over, one after the other.

@@ -124,6 +124,7 @@ fn worlds(with_fleet: bool) -> impl Strategy<Value = Scenario> {
                     guests,
                     loads,
                     policies,
+                    left_out: Vec::new(),
                     expectations: Vec::new(),
                     faults,
                     timed_faults,

@@ -21,6 +21,7 @@ pub(crate) fn text(scenario: &Scenario) -> String {
 fn raw(scenario: &Scenario) -> RawScenario {
     let faults = scenario.faults.iter().map(fault);
     let timed = scenario.timed_faults.iter().map(timed_fault);
+    let policies = scenario.policies.iter().chain(&scenario.left_out);
     RawScenario {
         name: nowhere(scenario.name.clone()),
         summary: scenario.summary.clone(),
@@ -32,7 +33,7 @@ fn raw(scenario: &Scenario) -> RawScenario {
         load: scenario.loads.iter().map(load).collect(),
         // Each policy and fault has its own already, with the common one in it.
         steward: None,
-        policy: scenario.policies.iter().map(policy).collect(),
+        policy: policies.map(policy).collect(),
         expect: scenario.expectations.iter().cloned().map(nowhere).collect(),
         fault: faults.chain(timed).collect(),
     }

@@ -7,10 +7,12 @@
 //! A job that panics has all others be left where they are, and its panic goes on in whoever asked: the one of the first job in order that did, of those that began.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError, mpsc};
 use std::thread;
 
 /// What a job has left.
@@ -63,6 +65,92 @@ where
     results
 }
 
+/// Jobs that a thread may be ahead of the first that isn't handed over yet.
+const AHEAD: usize = 4;
+
+/// How far all are.
+#[derive(Default)]
+struct Shared {
+    /// The next job that nobody has begun.
+    next: usize,
+    /// The first that hasn't been handed over.
+    due: usize,
+    enough: bool,
+}
+
+/// A thread that panics has nobody wait for its job: its panic goes on in whoever asked.
+struct Wakes<'a>(&'a Mutex<Shared>, &'a Condvar);
+
+impl Drop for Wakes<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).enough = true;
+            self.1.notify_all();
+        }
+    }
+}
+
+/// Does so many jobs on `threads` threads, and hands over what came of each, in their order, as soon as it is its turn; `each` may have had enough.
+///
+/// What is over before its turn waits, and nobody begins a job that is further ahead of the first that isn't over than four for each thread: so a slow job
+/// doesn't have all others be kept.
+///
+/// # Panics
+/// With a job's panic.
+pub fn in_turn<T: Send>(
+    count: usize,
+    threads: NonZeroUsize,
+    job: &(dyn Fn(usize) -> T + Sync),
+    each: &mut dyn FnMut(usize, T) -> ControlFlow<()>,
+) {
+    let threads = threads.get().min(count.max(1));
+    let (shared, moved) = (Mutex::new(Shared::default()), Condvar::new());
+    let lock = || shared.lock().unwrap_or_else(PoisonError::into_inner);
+    // The next job, once it isn't too far ahead.
+    let begin = || {
+        let mut shared = lock();
+        while !shared.enough && shared.next < count && shared.next >= shared.due + threads * AHEAD {
+            shared = moved.wait(shared).unwrap_or_else(PoisonError::into_inner);
+        }
+        let at = shared.next;
+        shared.next += 1;
+        (!shared.enough && at < count).then_some(at)
+    };
+    let (told, heard) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            let (told, begin) = (told.clone(), &begin);
+            let (shared, moved) = (&shared, &moved);
+            scope.spawn(move || {
+                let _wakes = Wakes(shared, moved);
+                while let Some(at) = begin() {
+                    // Nobody listens once there was enough.
+                    if told.send((at, job(at))).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(told);
+        let mut early = BTreeMap::new();
+        let mut due = 0;
+        for (at, came) in heard {
+            early.insert(at, came);
+            while let Some(came) = early.remove(&due) {
+                let more = each(due, came).is_continue();
+                due += 1;
+                let mut shared = lock();
+                shared.due = due;
+                shared.enough = !more;
+                moved.notify_all();
+                if !more {
+                    return;
+                }
+            }
+        }
+    });
+}
+
 fn take<T>(from: &Mutex<Option<T>>) -> Option<T> {
     from.lock().ok()?.take()
 }
@@ -112,6 +200,52 @@ mod tests {
         });
         in_parallel(jobs.collect(), threads(3));
         assert_eq!(most.into_inner(), 3);
+    }
+
+    #[test]
+    fn what_came_is_handed_over_in_turn_until_there_was_enough() {
+        for on in 1..5 {
+            // The first is the slowest, and the last ones would be first.
+            let job = |at: usize| {
+                let turns = if at == 0 { 20_000 } else { 0 };
+                (0..turns).for_each(|_| thread::yield_now());
+                at * at
+            };
+            let mut came = Vec::new();
+            in_turn(40, threads(on), &job, &mut |at, square| {
+                came.push((at, square));
+                if at < 30 {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            });
+            assert_eq!(came, (0..=30).map(|at| (at, at * at)).collect::<Vec<_>>());
+        }
+        in_turn(0, threads(2), &|at| at, &mut |_, _| unreachable!());
+    }
+
+    #[test]
+    fn nobody_is_far_ahead_of_the_first_that_is_not_over() {
+        let (over, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let job = |at: usize| {
+            most.fetch_max(at - over.load(Ordering::SeqCst).min(at), Ordering::SeqCst);
+            let turns = if at == 0 { 50_000 } else { 0 };
+            (0..turns).for_each(|_| thread::yield_now());
+        };
+        in_turn(100, threads(2), &job, &mut |at, ()| {
+            over.store(at, Ordering::SeqCst);
+            ControlFlow::Continue(())
+        });
+        // One more may have been counted between its being handed over and the count.
+        assert!(most.load(Ordering::SeqCst) <= 2 * AHEAD + 1, "{most:?}");
+    }
+
+    #[test]
+    #[should_panic(expected = "a scoped thread panicked")]
+    fn a_jobs_panic_ends_those_that_come_in_turn() {
+        let job = |at: usize| assert_ne!(at, 2, "the third of them");
+        in_turn(8, threads(2), &job, &mut |_, ()| ControlFlow::Continue(()));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Fleets: VMs of a trace on hosts that they share.
 
 use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use ostler_model::Nanos;
@@ -62,6 +63,36 @@ fn run(fleet: &Fleet, policy: usize, threads: usize) -> Vec<HostOutcome> {
 fn hosts_come_to_the_same_on_any_number_of_threads() {
     let fleet = fleet(4.0, "");
     assert_eq!(run(&fleet, 1, 1), run(&fleet, 1, 4));
+}
+
+#[test]
+fn books_kept_twice_are_right_and_change_nothing() {
+    let failing = "[[fault]]\nkind = \"host-fails\"\nhost = 0\nat = \"10s\"\n";
+    for policy in [0, 1] {
+        let audited = run(&fleet(4.0, failing).audited(true), policy, 2);
+        let wrong: Vec<_> = audited.iter().flat_map(|host| &host.problems).collect();
+        assert_eq!(wrong, Vec::<&String>::new());
+        assert_eq!(audited, run(&fleet(4.0, failing), policy, 2));
+    }
+}
+
+#[test]
+fn some_hosts_come_to_what_they_come_to_among_all() {
+    let fleet = fleet(4.0, "");
+    let all = run(&fleet, 1, 2);
+    let policy = &fleet.scenario().policies[1];
+    let threads = NonZeroUsize::new(2).expect("some");
+    let mut some = Vec::new();
+    let asked = fleet.each(policy, &[3, 1, 2], threads, &|_| {}, &mut |host| {
+        some.push(host);
+        if some.len() < 2 {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    });
+    asked.expect("hosts");
+    assert_eq!(some, [all[3].clone(), all[1].clone()]);
 }
 
 #[test]

@@ -329,8 +329,31 @@ fn a_policy_whose_configuration_is_wrong_is_refused_before_anything_runs() {
     let error = watched(RAMP, 1)
         .only(&["none".to_owned()])
         .expect_err("it isn't there");
-    assert!(matches!(error, RunError::NoPolicy { .. }));
+    assert!(matches!(error, RunError::NoPolicy(_)));
     assert!(error.to_string().contains("vanilla"), "{error}");
+}
+
+#[test]
+fn a_policy_that_is_the_labs_is_there_and_says_why_it_is_not_simulated() {
+    let others = "[[policy]]\nname = \"bpfland\"\nhost_scheduler = \"scx_bpfland@1.1.4\"\n";
+    let with = scenario(&format!("{RAMP}{others}"));
+    let said = ostler_sim::scenario::left_out(&with).join("\n");
+    assert!(
+        said.contains("policy `bpfland`") && said.contains("scx_bpfland@1.1.4"),
+        "{said}"
+    );
+    let run = Run::new(with, 1, Watch::default()).expect("a scenario");
+    let error = run.only(&["bpfland".to_owned()]).expect_err("a program");
+    let text = error.to_string();
+    for told in [
+        "`bpfland`",
+        "can't be simulated",
+        "scx_bpfland@1.1.4",
+        "ostler lab run",
+        "vanilla",
+    ] {
+        assert!(text.contains(told), "{text}");
+    }
 }
 
 const STEWARDS: [Option<&str>; 7] = [

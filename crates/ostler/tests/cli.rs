@@ -339,3 +339,78 @@ fn a_journal_that_is_named_and_absent_is_no_success() {
         "{said}"
     );
 }
+
+const FLEET: &str = r#"
+name = "fleet"
+summary = "VMs that come and go on three hosts."
+[host]
+cores = 4
+memory = "64G"
+pnic_queues = 1
+instruction_ns = 0.3333
+[fleet]
+hosts = 3
+oversubscription = 2
+placement = "worst-fit"
+slo_p95 = "100ms"
+generate = 12
+lasts = "2s"
+[[policy]]
+name = "vanilla"
+[[policy]]
+name = "boost"
+[policy.steward.partition]
+policy = "time-sharing"
+[policy.steward.boost]
+mode = "io"
+[[policy]]
+name = "bpfland"
+host_scheduler = "scx_bpfland@1.1.4"
+"#;
+
+#[test]
+fn a_fleet_that_was_cut_off_goes_on_to_the_same_bytes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("fleet.toml"), FLEET).expect("a scenario");
+    let (scenario, events) = (path("fleet.toml"), path("events.jsonl"));
+    let run = |more: &[&str]| {
+        let scenario = scenario.display().to_string();
+        let mut args = vec!["sim", &scenario, "--oversubscription", "1,2", "--json"];
+        args.extend(more);
+        ostler(&args)
+    };
+    let shown = events.display().to_string();
+    let kept = ["--audit", "--events", &shown];
+    let whole = run(&kept);
+    assert!(whole.status.success(), "{}", text(&whole.stderr));
+    let file = std::fs::read(&events).expect("events");
+    // A line that says what is run, and one for each of three hosts under two policies at two ratios.
+    let ends: Vec<usize> = (1..=file.len())
+        .filter(|at| file[at - 1] == b'\n')
+        .collect();
+    assert_eq!(ends.len(), 1 + 3 * 2 * 2);
+    // Nothing but its own first line, torn in a host, and all but the last.
+    for cut in [ends[0], ends[4] + 100, ends[11]] {
+        std::fs::write(&events, &file[..cut]).expect("cut off");
+        let again = run(&kept);
+        assert_eq!(
+            (again.status.code(), &again.stdout),
+            (Some(0), &whole.stdout)
+        );
+        assert_eq!(std::fs::read(&events).expect("events"), file);
+    }
+    // Audits change nothing, and neither does keeping what came of hosts.
+    assert_eq!(run(&[]).stdout, whole.stdout);
+    // Another run isn't gone on with.
+    let other = run(&["--events", &shown, "--seed", "2"]);
+    assert_eq!(other.status.code(), Some(1));
+    assert!(text(&other.stderr).contains("another seed"));
+    let left_out = run(&["--policy", "bpfland"]);
+    assert_eq!(left_out.status.code(), Some(4));
+    let said = text(&left_out.stderr);
+    assert!(
+        said.contains("can't be simulated") && said.contains("scx_bpfland@1.1.4"),
+        "{said}"
+    );
+}

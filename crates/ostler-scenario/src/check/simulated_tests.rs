@@ -547,10 +547,39 @@ fn policies_with_a_scheduler_of_others_are_left_out_of_a_simulated_world() {
     };
     let scenario = with("host_scheduler = \"scx_bpfland@1.1.4\"\n").expect("a good scenario");
     assert_eq!(names(&scenario), ["own"]);
+    assert_eq!(scenario.left_out.len(), 1);
+    let told = scenario.left_out[0].host_scheduler.as_ref();
     assert_eq!(
-        names(&with("").expect("a good scenario")),
-        ["others", "own"]
+        told.map(ToString::to_string).as_deref(),
+        Some("scx_bpfland@1.1.4")
     );
+    // It is said again where the scenario is kept, and nothing is expected of it.
+    let expects = |policy: &str, of: &str| {
+        format!("[[expect]]\nfigure = \"core_seconds\"\npolicy = \"{policy}\"\n{of}at_most = 1\n")
+    };
+    let expected = [
+        expects("others", ""),
+        expects("own", ""),
+        expects("own", "of = \"others\"\n"),
+    ];
+    let expecting = with(&format!(
+        "host_scheduler = \"scx_bpfland@1.1.4\"\n{}",
+        expected.concat()
+    ));
+    let expecting = expecting.expect("a good scenario");
+    let of_whom: Vec<_> = expecting
+        .expectations
+        .iter()
+        .map(|e| (e.policy.as_str(), e.of.as_deref()))
+        .collect();
+    assert_eq!(of_whom, [("own", None)]);
+    assert_eq!(
+        simulated(&expecting.to_toml()).expect("its text"),
+        expecting
+    );
+    let whole = with("").expect("a good scenario");
+    assert_eq!(names(&whole), ["others", "own"]);
+    assert_eq!(whole.left_out, []);
     let said = with("host_scheduler = \"scx_bpfland\"\n").expect_err("it is no version");
     assert!(said.contains("is no crate and version"), "{said}");
 }

@@ -49,13 +49,10 @@ impl Checker<'_> {
             let host_scheduler = host_scheduler
                 .map(|scheduler| self.host_scheduler(scheduler, &checked))
                 .transpose()?;
-            // A simulated host runs no programs: what can be compared there are the other policies.
-            if host_scheduler.is_none() || !self.world.limits().simulates {
-                policies.push(Policy {
-                    host_scheduler,
-                    ..checked
-                });
-            }
+            policies.push(Policy {
+                host_scheduler,
+                ..checked
+            });
         }
         Ok(policies)
     }

@@ -4,6 +4,7 @@
 //! its own: between two instants nothing changes, so each core and thread was all the time in the state that it was left in. What the
 //! host's own accounts say must be the same, to the nanosecond. Those who own its threads have checkers of their own: [`messages`], [`threads`].
 
+pub(crate) mod books;
 pub mod messages;
 pub mod threads;
 

@@ -72,6 +72,17 @@ impl Demand {
         }
     }
 
+    /// A number that is another one for other VMs, in words.
+    pub fn digest(&self) -> String {
+        // FNV-1a, over all that is told of them.
+        let add = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        let mut sum = 0xcbf2_9ce4_8422_2325;
+        for vm in &self.vms {
+            sum = format!("{vm:?}").bytes().fold(sum, add);
+        }
+        format!("{sum:016x}")
+    }
+
     /// Generated: so many VMs at a time, in the mean, from the noon of the fourth day of a month on, with their readings.
     pub fn generated(count: u32, lasts: Nanos, seed: u64) -> Demand {
         // The first three days are for the short-lived to have come and gone.
@@ -176,6 +187,12 @@ mod tests {
                 .iter()
                 .all(|vm| vm.busy.len() > 3 || vm.until < demand.lasts || vm.from > Nanos::ZERO)
         );
-        assert_eq!(demand, Demand::generated(300, Nanos::from_secs(3600), 5));
+        let again = Demand::generated(300, Nanos::from_secs(3600), 5);
+        assert_eq!((again.digest(), &again), (demand.digest(), &demand));
+        let mut other = again;
+        if let Some((_, busy)) = other.vms[7].busy.last_mut() {
+            *busy += 1e-9;
+        }
+        assert_ne!(other.digest(), demand.digest());
     }
 }

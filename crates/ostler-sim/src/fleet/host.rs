@@ -1,10 +1,13 @@
 //! A host's time: VMs come and go, are busy as the trace says, and a steward looks after them, where the policy has one.
 
-use ostler_model::{CpuSet, GuestId, Nanos};
+use ostler_model::{Facts, GuestId, Intent, Nanos};
 use ostler_outcome::fleet::{HostOutcome, VmOutcome};
 use ostler_scenario::{Policy, TimedKind};
 
 use super::{Fleet, FleetError, VmDemand};
+use crate::check::Watcher;
+use crate::check::books;
+use crate::check::threads::Watched;
 use crate::costs::INSTRUCTION_NS;
 use crate::costs::fleet as table;
 use crate::guest::spec::{GuestSpec, Placement, Program, Sharing, Time};
@@ -15,7 +18,7 @@ use crate::path::Costs;
 use crate::random::Stream;
 use crate::scenario;
 use crate::steward::{Steward, StewardGuest, house};
-use crate::tenants::{Tenants, TenantsSpec};
+use crate::tenants::{Housed, Tenants, TenantsSpec};
 use crate::trace::Category;
 use crate::world::{World, WorldError};
 
@@ -47,25 +50,74 @@ pub(super) fn run(
     let mut scenario = fleet.scenario.clone();
     scenario.guests = rules(fleet);
     let intent = scenario::intent(&scenario, policy, &facts)?;
-    let tenants = Tenants::new(spec(fleet, host, &vms), &facts.topology)?;
-    let failed = |error| FleetError::World {
+    let mut tenants = Tenants::new(spec(fleet, host, &vms), &facts.topology)?;
+    let stage = Stage {
+        fleet,
+        host,
+        vms: &vms,
+        facts: &facts,
+        intent: intent.as_ref(),
+    };
+    let played = if fleet.books {
+        let post = books::post(&mut tenants);
+        stage.audited(Watched::new(tenants), &post, on, |_| {}, &mut outcome)
+    } else {
+        stage.played(tenants, on, &mut outcome)
+    };
+    played.map_err(|error| FleetError::World {
         host,
         policy: policy.name.clone(),
         error,
-    };
-    let mut played = Played::new(fleet, host, &vms, tenants).map_err(failed)?;
-    let steward = intent.map(|intent| {
-        let period = intent.period;
-        let guests = played.guests.clone();
-        (Steward::new(facts, intent, guests, played.seed), period)
-    });
-    played.steward = steward;
-    played.play(fleet, &vms, on).map_err(failed)?;
-    let peak = fleet.placed.peaks[host as usize];
-    let cores = fleet.scenario.host.under_test;
-    outcome.ratio_peak = f64::from(peak) / f64::from(cores.len());
-    played.tell(fleet, &vms, &mut outcome, &cores);
+    })?;
     Ok(outcome)
+}
+
+/// A host, its VMs and who looks after them.
+struct Stage<'a> {
+    fleet: &'a Fleet,
+    host: u32,
+    vms: &'a [&'a VmDemand],
+    facts: &'a Facts,
+    intent: Option<&'a Intent>,
+}
+
+impl Stage<'_> {
+    fn played<W: Housed>(
+        &self,
+        work: W,
+        on: &(dyn Fn(f64) + Sync),
+        outcome: &mut HostOutcome,
+    ) -> Result<(), WorldError> {
+        let mut played = Played::new(self, work)?;
+        played.play(self, on)?;
+        played.tell(self, outcome);
+        Ok(())
+    }
+
+    /// With its books kept twice; before they are held against each other, something may be done to its world.
+    fn audited(
+        &self,
+        work: Watched<Tenants>,
+        post: &books::Post,
+        on: &(dyn Fn(f64) + Sync),
+        meddle: impl FnOnce(&mut World<Watched<Tenants>>),
+        outcome: &mut HostOutcome,
+    ) -> Result<(), WorldError> {
+        let mut played = Played::new(self, work)?;
+        played.watcher = Some(Box::new(books::watcher(&played.world)));
+        played.play(self, on)?;
+        meddle(&mut played.world);
+        if let Some(watcher) = played.watcher.take() {
+            outcome.problems = books::verdict(&played.world, post, *watcher, &costs(self.fleet));
+        }
+        played.tell(self, outcome);
+        Ok(())
+    }
+}
+
+fn costs(fleet: &Fleet) -> HostCosts {
+    let host = &fleet.scenario.host;
+    HostCosts::new(host.cpus.count(), host.instruction_ns)
 }
 
 /// The rules by which a steward knows VMs: two kinds.
@@ -168,47 +220,41 @@ fn steps(vm: &VmDemand, each_s: f64) -> Vec<Step> {
         .collect()
 }
 
-struct Played {
-    host: u32,
-    world: World<Tenants>,
+struct Played<W> {
+    world: World<W>,
     guests: Vec<StewardGuest>,
     steward: Option<(Steward, Nanos)>,
-    seed: u64,
+    watcher: Option<Box<Watcher>>,
 }
 
-impl Played {
-    fn new(
-        fleet: &Fleet,
-        host: u32,
-        vms: &[&VmDemand],
-        tenants: Tenants,
-    ) -> Result<Played, WorldError> {
-        let scenario = &fleet.scenario;
-        let costs = HostCosts::new(scenario.host.cpus.count(), scenario.host.instruction_ns);
-        let topology = scenario::topology(&scenario.host);
-        let mut world = World::new(&topology, costs, tenants);
-        let guests = house(&mut world, scenario.host.under_test)?;
+impl<W: Housed> Played<W> {
+    fn new(stage: &Stage<'_>, work: W) -> Result<Played<W>, WorldError> {
+        let fleet = stage.fleet;
+        let mut world = World::new(&stage.facts.topology, costs(fleet), work);
+        let guests = house(&mut world, fleet.scenario.host.under_test)?;
         world.act(|_, scene| {
-            for (at, vm) in (0..).zip(vms) {
-                scene.work.set_away(at, vm.from > Nanos::ZERO);
+            let tenants = scene.work.tenants_mut();
+            for (at, vm) in (0..).zip(stage.vms) {
+                tenants.set_away(at, vm.from > Nanos::ZERO);
             }
-            scene.work.begin(scene.out);
+            tenants.begin(scene.out);
         })?;
+        let seed = seed_of(fleet, stage.host);
+        let steward = stage.intent.map(|intent| {
+            let (facts, period) = (stage.facts.clone(), intent.period);
+            let steward = Steward::new(facts, intent.clone(), guests.clone(), seed);
+            (steward, period)
+        });
         Ok(Played {
-            host,
             world,
             guests,
-            steward: None,
-            seed: seed_of(fleet, host),
+            steward,
+            watcher: None,
         })
     }
 
-    fn play(
-        &mut self,
-        fleet: &Fleet,
-        vms: &[&VmDemand],
-        on: &(dyn Fn(f64) + Sync),
-    ) -> Result<(), WorldError> {
+    fn play(&mut self, stage: &Stage<'_>, on: &(dyn Fn(f64) + Sync)) -> Result<(), WorldError> {
+        let (fleet, vms) = (stage.fleet, stage.vms);
         let lasts = fleet.demand.lasts;
         // Who comes and goes, in order; at one time, who goes first.
         let mut moves: Vec<(Nanos, bool, u32)> = Vec::new();
@@ -221,7 +267,7 @@ impl Played {
             }
         }
         for fault in &fleet.scenario.timed_faults {
-            if matches!(&fault.kind, TimedKind::HostFails { host } if *host == self.host) {
+            if matches!(&fault.kind, TimedKind::HostFails { host } if *host == stage.host) {
                 moves.extend((0..vms.len() as u32).map(|vm| (fault.at, false, vm)));
             }
         }
@@ -233,15 +279,17 @@ impl Played {
             let next = moves.peek().map_or(lasts, |(at, ..)| *at);
             let steward = if self.steward.is_some() { turn } else { lasts };
             let now = next.min(steward).min(tell).min(lasts);
-            self.world.run(now)?;
+            books::pass(&mut self.world, self.watcher.as_deref_mut(), now)?;
             while let Some((_, comes, vm)) = moves.next_if(|(at, ..)| *at <= now) {
                 self.world.act(|_, scene| {
+                    let tenants = scene.work.tenants_mut();
                     if comes {
-                        scene.work.set_away(vm, false);
+                        tenants.set_away(vm, false);
                     } else {
-                        scene.work.kill(vm, now, scene.out);
+                        tenants.kill(vm, now, scene.out);
                     }
                 })?;
+                self.look();
             }
             if now == tell {
                 on(now.saturating_sub(told).as_secs_f64());
@@ -255,17 +303,23 @@ impl Played {
             {
                 steward.turn(&mut self.world)?;
                 turn = turn.saturating_add(*period);
+                self.look();
             }
         }
     }
 
-    fn tell(
-        &mut self,
-        fleet: &Fleet,
-        vms: &[&VmDemand],
-        outcome: &mut HostOutcome,
-        cores: &CpuSet,
-    ) {
+    /// Whoever watches sees what was done from outside.
+    fn look(&mut self) {
+        if let Some(watcher) = &mut self.watcher {
+            watcher.observe(self.world.host.view(self.world.now()));
+        }
+    }
+
+    fn tell(&mut self, stage: &Stage<'_>, outcome: &mut HostOutcome) {
+        let (fleet, vms) = (stage.fleet, stage.vms);
+        let cores = fleet.scenario.host.under_test;
+        let peak = fleet.placed.peaks[stage.host as usize];
+        outcome.ratio_peak = f64::from(peak) / f64::from(cores.len());
         let slo = fleet
             .scenario
             .fleet
@@ -285,7 +339,7 @@ impl Played {
         for (at, vm) in vms.iter().enumerate() {
             let times = self.guests[at].vcpus.iter();
             let times: Vec<_> = times.map(|vcpu| view.thread_time(*vcpu)).collect();
-            let books = &self.world.work.clients[at].books;
+            let books = &self.world.work.tenants().clients[at].books;
             let latency = books.latency();
             let interactive = vm.vm.category == Category::Interactive;
             let p95_us = latency.map(|latency| latency.p95);
@@ -306,5 +360,81 @@ impl Played {
                 waited_s: Nanos(times.iter().map(|time| time.waited).sum()).as_secs_f64(),
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::Demand;
+    use super::*;
+    use crate::scenario::Simulated;
+
+    const FLEET: &str = r#"
+name = "fleet"
+summary = "A host of VMs that come and go."
+[host]
+cores = 4
+memory = "64G"
+pnic_queues = 2
+instruction_ns = 0.3333
+[fleet]
+hosts = 1
+oversubscription = 3
+slo_p95 = "100ms"
+generate = 8
+lasts = "5s"
+[[policy]]
+name = "vanilla"
+"#;
+
+    /// What the books say of a host whose world something was done to.
+    fn audited(meddle: impl FnOnce(&mut World<Watched<Tenants>>)) -> Vec<String> {
+        let scenario = ostler_scenario::Scenario::parse(FLEET, Path::new("f.toml"), &Simulated);
+        let demand = Demand::generated(8, Nanos::from_secs(5), 2);
+        let fleet = Fleet::new(scenario.expect("a scenario"), demand, 1).expect("a fleet");
+        let vms = fleet.placed.hosts[0].iter();
+        let vms: Vec<&VmDemand> = vms.map(|at| &fleet.demand.vms[*at]).collect();
+        let facts = crate::run::facts(&fleet.scenario);
+        let mut tenants = Tenants::new(spec(&fleet, 0, &vms), &facts.topology).expect("VMs");
+        let post = books::post(&mut tenants);
+        let stage = Stage {
+            fleet: &fleet,
+            host: 0,
+            vms: &vms,
+            facts: &facts,
+            intent: None,
+        };
+        let mut outcome = HostOutcome::default();
+        let work = Watched::new(tenants);
+        stage
+            .audited(work, &post, &|_| {}, meddle, &mut outcome)
+            .expect("a world");
+        assert!(outcome.vms.iter().any(|vm| vm.answered > 10));
+        outcome.problems
+    }
+
+    #[test]
+    fn books_that_are_wrong_are_found() {
+        assert_eq!(audited(|_| {}), Vec::<String>::new());
+        // A vCPU that is charged a nanosecond which nobody ran.
+        let charged = audited(|world| {
+            let vcpu = &mut world.work.inner.guests[0].vcpus[0];
+            vcpu.accounts.tasks = vcpu.accounts.tasks.saturating_add(Nanos(1));
+        });
+        assert!(
+            charged.iter().any(|wrong| wrong.contains("accounts for")),
+            "{charged:?}"
+        );
+        // Time that passes while nobody watches.
+        let later = audited(|world| {
+            let then = world.now().saturating_add(Nanos::from_millis(100));
+            world.run(then).expect("a world");
+        });
+        assert!(
+            later.iter().any(|wrong| wrong.contains("accounts say")),
+            "{later:?}"
+        );
     }
 }

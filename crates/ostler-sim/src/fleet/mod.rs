@@ -30,6 +30,7 @@ mod host;
 mod place;
 
 use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
 
 use ostler_outcome::fleet::HostOutcome;
 use ostler_scenario::{Policy, Scenario};
@@ -37,8 +38,8 @@ use ostler_scenario::{Policy, Scenario};
 pub use demand::{Demand, VmDemand};
 pub use place::{Placed, Room, place};
 
-use crate::parallel::in_parallel;
-use crate::scenario::{self, PolicyError};
+use crate::parallel::in_turn;
+use crate::scenario::{self, NoPolicy, PolicyError};
 use crate::tenants::TenantsError;
 use crate::world::WorldError;
 
@@ -51,6 +52,9 @@ pub enum FleetError {
     /// A policy's steward refuses what it is told.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// A policy that was asked for can't be run.
+    #[error(transparent)]
+    NoPolicy(#[from] NoPolicy),
     /// VMs can't be guests.
     #[error(transparent)]
     Tenants(#[from] TenantsError),
@@ -72,6 +76,7 @@ pub struct Fleet {
     demand: Demand,
     placed: Placed,
     seed: u64,
+    books: bool,
 }
 
 impl Fleet {
@@ -95,7 +100,14 @@ impl Fleet {
             demand,
             placed,
             seed,
+            books: false,
         })
+    }
+
+    /// The same with the books of messages, threads and cores kept a second time on each host, or not; what differs is told of that host. Costs half of the speed.
+    #[must_use]
+    pub fn audited(self, books: bool) -> Fleet {
+        Fleet { books, ..self }
     }
 
     /// What is run.
@@ -115,10 +127,37 @@ impl Fleet {
         threads: NonZeroUsize,
         on: &(dyn Fn(f64) + Sync),
     ) -> Result<Vec<HostOutcome>, FleetError> {
-        let hosts = 0..self.placed.hosts.len() as u32;
-        let jobs: Vec<_> = hosts
-            .map(|host| move || host::run(self, host, policy, on))
-            .collect();
-        in_parallel(jobs, threads).into_iter().collect()
+        let hosts: Vec<u32> = (0..self.placed.hosts.len() as u32).collect();
+        let mut outcomes = Vec::with_capacity(hosts.len());
+        self.each(policy, &hosts, threads, on, &mut |outcome| {
+            outcomes.push(outcome);
+            ControlFlow::Continue(())
+        })?;
+        Ok(outcomes)
+    }
+
+    /// Runs these hosts, likewise, and hands over what came of each in turn, as soon as it is over; `each` may have had enough.
+    pub fn each(
+        &self,
+        policy: &Policy,
+        hosts: &[u32],
+        threads: NonZeroUsize,
+        on: &(dyn Fn(f64) + Sync),
+        each: &mut dyn FnMut(HostOutcome) -> ControlFlow<()>,
+    ) -> Result<(), FleetError> {
+        let mut failed = Ok(());
+        in_turn(
+            hosts.len(),
+            threads,
+            &|at| host::run(self, hosts[at], policy, on),
+            &mut |_, came| match came {
+                Ok(came) => each(came),
+                Err(error) => {
+                    failed = Err(error);
+                    ControlFlow::Break(())
+                }
+            },
+        );
+        failed
     }
 }

@@ -1,7 +1,6 @@
 //! The time of a cell: a world at rest, a steward that begins, the load, and what is told of it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 
 use ostler_model::{CpuSet, GuestId, Nanos};
 use ostler_outcome::events::{Cell, Event, Stamped};
@@ -13,7 +12,7 @@ use super::faults::{Change, changes};
 use super::watch::{Reading, Sampler, boost};
 use super::{CellRun, Run, RunError};
 use crate::check::Watcher;
-use crate::check::messages::Messages;
+use crate::check::books;
 use crate::check::threads::Watched;
 use crate::host::HostCosts;
 use crate::load::record::DRAIN;
@@ -48,32 +47,13 @@ pub(super) fn run(run: &Run, cell: &Cell, on: &mut dyn FnMut(f64)) -> Result<Cel
         let played = Played::new(run, cell, &of, tenants).and_then(|played| played.play(on));
         return played.map_err(failed);
     }
-    let messages = Arc::new(Mutex::new(Messages::default()));
-    let sink = Arc::clone(&messages);
-    tenants.net.watch(Box::new(move |now, note| {
-        if let Ok(mut messages) = sink.lock() {
-            messages.note(now, note);
-        }
-    }));
+    let post = books::post(&mut tenants);
     let mut played = Played::new(run, cell, &of, Watched::new(tenants)).map_err(failed)?;
-    played.watcher = Some(Box::new(Watcher::new(
-        played.world.host.view(Nanos::ZERO),
-        None,
-    )));
+    played.watcher = Some(Box::new(books::watcher(&played.world)));
     played
         .play_with(on, |world, watcher| {
-            let mut problems = Vec::new();
-            let now = world.now();
-            if let Ok(messages) = messages.lock() {
-                let wrong = messages.check(&world.work.inner, now).err();
-                problems.extend(wrong.map(|wrong| wrong.to_string()));
-            }
-            problems.extend(world.work.check().err().map(|wrong| wrong.to_string()));
             let costs = HostCosts::new(scenario.host.cpus.count(), scenario.host.instruction_ns);
-            let verdict =
-                watcher.verdict(world.host.view(now), &costs.idle_power, costs.busy_power);
-            problems.extend(verdict.iter().map(ToString::to_string));
-            problems
+            books::verdict(world, &post, watcher, &costs)
         })
         .map_err(failed)
 }
@@ -294,14 +274,7 @@ impl<'a, W: Housed> Played<'a, W> {
 
     /// Time goes on; whoever watches sees each moment.
     fn pass(&mut self, until: Nanos) -> Result<(), WorldError> {
-        if let Some(watcher) = &mut self.watcher {
-            while let Some(at) = self.world.queue.next_at().filter(|at| *at <= until) {
-                self.world.run(at)?;
-                watcher.observe(self.world.host.view(at));
-            }
-        }
-        self.world.run(until)?;
-        Ok(())
+        books::pass(&mut self.world, self.watcher.as_deref_mut(), until)
     }
 
     /// Whoever watches sees what was done from outside.

@@ -30,7 +30,7 @@ use ostler_scenario::Scenario;
 
 pub use all::all;
 
-use crate::scenario::{self, PolicyError};
+use crate::scenario::{self, NoPolicy, PolicyError};
 use crate::steward::Turn;
 use crate::tenants::{NIC, TenantsError};
 use crate::world::WorldError;
@@ -55,16 +55,9 @@ pub enum RunError {
     /// Its host and VMs are a fleet's.
     #[error("scenario `{0}` has a fleet; run it as one")]
     Fleet(String),
-    /// Nobody is named so.
-    #[error("scenario `{scenario}` has no policy `{policy}`; it has {there}")]
-    NoPolicy {
-        /// The scenario.
-        scenario: String,
-        /// What was asked for.
-        policy: String,
-        /// What there is.
-        there: String,
-    },
+    /// A policy that was asked for can't be run.
+    #[error(transparent)]
+    NoPolicy(#[from] NoPolicy),
 }
 
 /// How a run is watched.
@@ -119,27 +112,7 @@ impl Run {
 
     /// The same with these policies alone, and what others are compared with if that is the first of them.
     pub fn only(mut self, policies: &[String]) -> Result<Run, RunError> {
-        for policy in policies {
-            if !self.intents.contains_key(policy) {
-                let mut there: Vec<_> = self.intents.keys().cloned().collect();
-                if there.is_empty() {
-                    there.push("none".to_owned());
-                }
-                return Err(RunError::NoPolicy {
-                    scenario: self.scenario.name,
-                    policy: policy.clone(),
-                    there: there.join(", "),
-                });
-            }
-        }
-        if !policies.is_empty() {
-            let wanted = |name: &String| policies.contains(name);
-            self.scenario.policies.retain(|policy| wanted(&policy.name));
-            let named = |policy: &str| policies.iter().any(|name| name == policy);
-            self.scenario.expectations.retain(|expected| {
-                named(&expected.policy) && expected.of.as_deref().is_none_or(named)
-            });
-        }
+        scenario::only(&mut self.scenario, policies)?;
         Ok(self)
     }
 

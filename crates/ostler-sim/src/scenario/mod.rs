@@ -17,7 +17,7 @@ mod intent;
 use std::path::Path;
 
 use ostler_machine_memory::Catalogue;
-use ostler_scenario::{Caches, Host, Limits, Scenario, ScenarioError, World};
+use ostler_scenario::{Caches, Host, Limits, Policy, Scenario, ScenarioError, World};
 
 pub use guests::{CellLoad, TenantsOf, tenants};
 pub use hosts::{nodes, topology};
@@ -72,9 +72,91 @@ pub fn parse(text: &str, path: &Path) -> Result<Scenario, ScenarioError> {
     Scenario::parse(text, path, &Simulated)
 }
 
+/// A policy that was asked for, and can't be run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoPolicy {
+    /// Nobody is named so.
+    #[error("scenario `{scenario}` has no policy `{policy}`; it has {there}")]
+    Unknown {
+        /// The scenario.
+        scenario: String,
+        /// What was asked for.
+        policy: String,
+        /// What there is.
+        there: String,
+    },
+    /// It is the lab's alone.
+    #[error(
+        "policy `{policy}` of scenario `{scenario}` can't be simulated: its scheduler, {scheduler}, is a program that is loaded into a kernel, and a simulated host \
+        has none; run it by `ostler lab run`, or others here: {there}"
+    )]
+    LeftOut {
+        /// The scenario.
+        scenario: String,
+        /// What was asked for.
+        policy: String,
+        /// What it would need a kernel for.
+        scheduler: String,
+        /// What can be.
+        there: String,
+    },
+}
+
+/// Has a scenario try these policies alone, and expect something of them alone; without any, all.
+pub fn only(scenario: &mut Scenario, policies: &[String]) -> Result<(), NoPolicy> {
+    for name in policies {
+        there_is(scenario, name)?;
+    }
+    if policies.is_empty() {
+        return Ok(());
+    }
+    let named = |policy: &str| policies.iter().any(|name| name == policy);
+    scenario.policies.retain(|policy| named(&policy.name));
+    scenario.left_out.clear();
+    scenario
+        .expectations
+        .retain(|expected| named(&expected.policy) && expected.of.as_deref().is_none_or(named));
+    Ok(())
+}
+
+/// Whether a policy of that name can be simulated.
+fn there_is(scenario: &Scenario, name: &str) -> Result<(), NoPolicy> {
+    let named = |policy: &&Policy| policy.name == name;
+    if scenario.policies.iter().any(|policy| named(&policy)) {
+        return Ok(());
+    }
+    let mut there: Vec<_> = scenario.policies.iter().map(|p| p.name.as_str()).collect();
+    if there.is_empty() {
+        there.push("none");
+    }
+    let (scenario_name, policy) = (scenario.name.clone(), name.to_owned());
+    let there = there.join(", ");
+    let left_out = scenario.left_out.iter().find(named);
+    Err(match left_out.and_then(Policy::scheduler) {
+        Some(scheduler) => NoPolicy::LeftOut {
+            scenario: scenario_name,
+            policy,
+            scheduler,
+            there,
+        },
+        None => NoPolicy::Unknown {
+            scenario: scenario_name,
+            policy,
+            there,
+        },
+    })
+}
+
 /// What a scenario has that isn't simulated, in sentences: what is the lab's alone, and what can't be yet.
 pub fn left_out(scenario: &Scenario) -> Vec<String> {
     let mut said = Vec::new();
+    for policy in &scenario.left_out {
+        let scheduler = policy.scheduler().unwrap_or_default();
+        said.push(format!(
+            "policy `{}` is the lab's and is left out, as its scheduler, {scheduler}, is a program that is loaded into a kernel",
+            policy.name
+        ));
+    }
     if !scenario.faults.is_empty() {
         let mut kinds: Vec<_> = scenario.faults.iter().map(|f| f.kind.to_string()).collect();
         kinds.dedup();

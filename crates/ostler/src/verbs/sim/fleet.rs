@@ -1,24 +1,28 @@
 //! A fleet's what-if: a trace's VMs, or generated ones, on hosts that they share so and so, under each policy: whose users wait too long?
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Instant;
 
-use anyhow::{Context as _, bail};
-use ostler_outcome::fleet::FleetLine;
+use anyhow::{Context as _, bail, ensure};
+use ostler_outcome::fleet::{FleetEvent, FleetLine};
 use ostler_outcome::report::{self, FleetResult, FleetRun};
 use ostler_report::Family;
 use ostler_report::say::{micros, percent, short};
 use ostler_scenario::{Policy, Scenario, Vms};
 use ostler_sim::fleet::{Demand, Fleet};
+use ostler_sim::scenario;
 use ostler_sim::trace::read::{Damage, Readings, Selection, table};
 use serde::Serialize;
 
 use super::Args;
+use super::log::Hosts;
 use crate::output::{self, Paint, Table};
 
 /// A line of `--json`: a policy's, or one of a VM that misses the objective.
@@ -38,18 +42,16 @@ pub fn run(args: &Args, path: &Path, scenario: &Scenario) -> anyhow::Result<Exit
     let Some(fleet) = scenario.fleet.clone() else {
         bail!("the scenario has no fleet");
     };
-    if args.events.is_some() || args.audit {
-        bail!("--events and --audit are for scenarios of one host; leave them out");
+    ensure!(
+        args.rounds.is_none(),
+        "--rounds is for scenarios of one host; leave it out"
+    );
+    let mut scenario = scenario.clone();
+    if let Err(error) = scenario::only(&mut scenario, &args.policies) {
+        return Ok(super::refused(&error));
     }
-    for wanted in &args.policies {
-        if !scenario
-            .policies
-            .iter()
-            .any(|policy| policy.name == *wanted)
-        {
-            let there: Vec<_> = scenario.policies.iter().map(|p| p.name.as_str()).collect();
-            bail!("--policy {wanted}: the scenario has {}", there.join(", "));
-        }
+    for left_out in scenario::left_out(&scenario) {
+        eprintln!("sim: {left_out}");
     }
     let (demand, vms) = demand(path, &fleet.vms, args.seed)?;
     let ratios = if args.oversubscription.is_empty() {
@@ -60,10 +62,24 @@ pub fn run(args: &Args, path: &Path, scenario: &Scenario) -> anyhow::Result<Exit
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let threads = NonZeroUsize::new(args.jobs.unwrap_or(cores));
     let threads = threads.context("--jobs 0: write 1 or more, or leave it out")?;
+    let revision = ostler_lab::run::revision();
+    let mut log = match &args.events {
+        Some(path) => Hosts::open(
+            path,
+            &FleetEvent::Fleet {
+                revision: revision.clone(),
+                scenario: scenario.to_toml(),
+                seed: args.seed,
+                oversubscription: ratios.clone(),
+                vms: demand.digest(),
+            },
+        )?,
+        None => Hosts::in_memory(),
+    };
     let mut run = FleetRun {
         scenario: scenario.name.clone(),
         description: scenario.summary.clone(),
-        revision: ostler_lab::run::revision(),
+        revision,
         seed: args.seed,
         vms,
         host: format!(
@@ -87,36 +103,57 @@ pub fn run(args: &Args, path: &Path, scenario: &Scenario) -> anyhow::Result<Exit
             fleet.oversubscription = ratio;
         }
         let fleet = match Fleet::new(scenario, demand.clone(), args.seed) {
-            Ok(fleet) => fleet,
+            Ok(fleet) => fleet.audited(args.audit),
             Err(error) => return Ok(super::refused(&error)),
         };
         for policy in &fleet.scenario().policies {
-            if args.policies.is_empty() || args.policies.contains(&policy.name) {
-                run.results.push(one(&fleet, policy, ratio, threads)?);
-            }
+            run.results
+                .push(one(&fleet, policy, ratio, threads, &mut log)?);
         }
     }
     show(args, &run)?;
-    let refused: u64 = run
-        .results
-        .iter()
-        .map(|result| result.line.plans_refused)
-        .sum();
-    if refused > 0 {
-        eprintln!("sim: {refused} plans were refused by the checker: a fault of ostler's");
-        return Ok(ExitCode::FAILURE);
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(if tell_problems(&run) {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
-/// One policy at one oversubscription.
+/// Tells what was wrong; whether anything was.
+fn tell_problems(run: &FleetRun) -> bool {
+    let mut wrong = false;
+    for result in &run.results {
+        let (policy, ratio) = (&result.line.policy, short(result.line.oversubscription));
+        for host in &result.hosts {
+            for problem in &host.problems {
+                wrong = true;
+                eprintln!(
+                    "sim: host {} under {policy} at {ratio}:1: {problem}",
+                    host.host
+                );
+            }
+        }
+    }
+    let results = run.results.iter();
+    let refused: u64 = results.map(|result| result.line.plans_refused).sum();
+    if refused > 0 {
+        wrong = true;
+        eprintln!("sim: {refused} plans were refused by the checker: a fault of ostler's");
+    }
+    wrong
+}
+
+/// One policy at one oversubscription: those of its hosts that aren't there yet.
 fn one(
     fleet: &Fleet,
     policy: &Policy,
     ratio: f64,
     threads: NonZeroUsize,
+    log: &mut Hosts,
 ) -> anyhow::Result<FleetResult> {
-    let hosts = fleet.placed().hosts.len() as f64;
+    let there: BTreeSet<u32> = log.of(&policy.name, ratio).iter().map(|h| h.host).collect();
+    let all = 0..u32::try_from(fleet.placed().hosts.len()).unwrap_or(u32::MAX);
+    let left: Vec<u32> = all.filter(|host| !there.contains(host)).collect();
     let lasts = fleet
         .scenario()
         .fleet
@@ -125,10 +162,17 @@ fn one(
     let (done, begun) = (Mutex::new((0.0, 0.0)), Instant::now());
     let what = format!("{} at {}:1", policy.name, short(ratio));
     let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    let hosts = fleet.run(policy, threads, &|seconds| {
+    if !there.is_empty() {
+        eprintln!(
+            "sim: {what}: {} hosts are there already, {} are to be run",
+            there.len(),
+            left.len()
+        );
+    }
+    let on = |seconds: f64| {
         let Ok(mut done) = done.lock() else { return };
         done.0 += seconds;
-        let share = done.0 / (hosts * lasts).max(1e-9);
+        let share = done.0 / (left.len() as f64 * lasts).max(1e-9);
         // A log has a line for each quarter.
         if share >= done.1 + if terminal { 0.01 } else { 0.25 } {
             done.1 = share;
@@ -138,12 +182,25 @@ fn one(
                 eprintln!("sim: {what}: {:.0} %", share * 100.0);
             }
         }
+    };
+    let (mut kept, mut events) = (Ok(()), 0);
+    fleet.each(policy, &left, threads, &on, &mut |outcome| {
+        events += outcome.events;
+        kept = log.add(&policy.name, ratio, outcome);
+        if kept.is_ok() {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
     })?;
+    kept?;
     if terminal {
         eprint!("\r\x1b[K");
     }
-    let events: u64 = hosts.iter().map(|host| host.events).sum();
-    eprintln!("sim: {what}: {}", super::effort(events, begun.elapsed()));
+    if !left.is_empty() {
+        eprintln!("sim: {what}: {}", super::effort(events, begun.elapsed()));
+    }
+    let hosts = log.of(&policy.name, ratio);
     let turned_away = fleet.placed().turned_away.len();
     let line = FleetLine::of(&policy.name, ratio, turned_away, &hosts);
     Ok(FleetResult {

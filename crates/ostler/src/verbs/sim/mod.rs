@@ -63,7 +63,7 @@ pub struct Args {
     /// Write a report here
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
-    /// Keep all that happened here; of a run that was cut off, what is there counts, and the rest is run
+    /// Keep all that happened here, of a fleet what came of each host; of a run that was cut off, what is there counts, and the rest is run
     #[arg(long, value_name = "FILE.jsonl")]
     events: Option<PathBuf>,
     /// Keep each world's books twice and hold them against each other (half as fast)
