@@ -177,6 +177,8 @@ impl Placer {
         self.placed.clear();
         self.placed.resize(problem.threads.len(), None);
         self.answer.queues.clear();
+        // All at once: there are two such lists, and the other one may have had no use for its room.
+        self.answer.queues.reserve(self.order.len());
         let (mut sum, mut all) = (0.0, 0.0);
         for at in 0..self.order.len() {
             let Turn {
