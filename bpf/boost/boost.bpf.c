@@ -189,7 +189,7 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 	struct boost_core *core = core_of(cpu);
 	struct boost_domain *domain, *slept;
 	struct met met = {};
-	u64 vtime = 0, least, leads = 0;
+	u64 vtime = 0, least, leads = 0, slice = config.slice_ns;
 	bool from;
 	s32 taken;
 
@@ -257,20 +257,24 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 		if (taken < 0 && wakes)
 			taken = victim(p, thread, least, false);
 		core = taken < 0 ? NULL : core_of(taken);
-		if (core && core->runs) {
-			scx_insert(p, SCX(scx_dsq_id_flags, SCX_DSQ_LOCAL_ON) | taken,
-				   stretch(thread, least),
+		if (core)
+			slice = stretch(thread, least);
+		if (core && core->runs && (u32)taken == cpu) {
+			scx_insert(p, SCX(scx_dsq_id_flags, SCX_DSQ_LOCAL_ON) | taken, slice,
 				   enq_flags | SCX(scx_enq_flags, SCX_ENQ_HEAD) |
 				       SCX(scx_enq_flags, SCX_ENQ_PREEMPT));
 			return;
 		}
-		/* It waits where all do: other cores may have time for it sooner. */
+		/*
+		 * It waits where all do: other cores may have time for it sooner. Nor does 6.18
+		 * stop who runs on another core for one that is put into that core's own queue.
+		 */
 		if (core)
 			take_core(core, taken, p->pid);
 		if (stirs(thread))
 			domain->stirred = 1;
 	}
-	scx_insert_vtime(p, number, config.slice_ns, vtime, enq_flags);
+	scx_insert_vtime(p, number, slice, vtime, enq_flags);
 	taken = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 	if (taken >= 0)
 		scx_bpf_kick_cpu(taken, SCX(scx_kick_flags, SCX_KICK_IDLE));

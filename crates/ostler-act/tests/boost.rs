@@ -40,27 +40,35 @@ impl Drop for Turn {
     }
 }
 
+/// What the scheduler calls one that sleeps (`bpf/core/boost_maps.h`).
+const ASLEEP: u32 = 0;
 /// How long anything may take.
 const WITHIN: Duration = Duration::from_mins(1);
 /// What a slice can be late by: a tick at 100 Hz.
 const TICK_NS: u64 = 10_000_000;
 
 /// A guest's process. A thread for each line: `spin` computes, `nap` does so for a millisecond in ten, `surge` for a second and then as `nap`, `twitch`
-/// for a moment, again and again, `rest` naps for two seconds and then sleeps, `late` and `later` do so for one and a half seconds, or a fifth more, and then compute, and `ask` and `answer` wake
+/// for a moment, again and again, `serve` for a moment each time that it is poked, by a line that says so, `rest` naps for two seconds and then sleeps, `late` and `later` do so for one and a half seconds, or a fifth more, and then compute, and `ask` and `answer` wake
 /// each other.
 #[test]
 #[ignore = "it is started by the tests, as a process of its own"]
 fn a_guest() {
     let (asked, ask) = io::pipe().expect("a pipe");
     let (answered, answer) = io::pipe().expect("a pipe");
+    let (poked, mut poke) = io::pipe().expect("a pipe");
     for kind in io::stdin().lock().lines() {
         let Ok(kind) = kind else { return };
+        if kind == "poke" {
+            poke.write_all(b".").expect("a pipe");
+            continue;
+        }
         let (tell, told) = mpsc::channel();
         let ends = match kind.as_str() {
             "ask" => Some((answered.try_clone(), ask.try_clone())),
             "answer" => Some((asked.try_clone(), answer.try_clone())),
             _ => None,
         };
+        let mut poked = poked.try_clone().expect("a pipe");
         thread::spawn(move || {
             let tid = rustix::thread::gettid().as_raw_nonzero().get();
             tell.send(tid).expect("the main thread waits");
@@ -75,7 +83,7 @@ fn a_guest() {
                 }
             }
             let (busy, idle) = match kind.as_str() {
-                "twitch" => (200, 600),
+                "twitch" | "serve" => (200, 600),
                 _ => (1000, 9000),
             };
             match kind.as_str() {
@@ -90,9 +98,15 @@ fn a_guest() {
                 _ => false,
             };
             loop {
+                if kind == "serve" {
+                    poked.read_exact(&mut [0]).expect("a pipe");
+                }
                 let start = Instant::now();
                 while goes_on() || start.elapsed() < Duration::from_micros(busy) {
                     std::hint::spin_loop();
+                }
+                if kind == "serve" {
+                    continue;
                 }
                 thread::sleep(
                     if kind == "rest" && began.elapsed() > Duration::from_secs(2) {
@@ -402,7 +416,7 @@ fn one_that_wakes_stays_on_the_core_where_it_slept() {
     stage.run_for(6_000_000_000, || {
         let is = stage.thread(naps);
         // As often as it is seen to have run anew.
-        if is.ran_ns > was.ran_ns && is.state == 0 {
+        if is.ran_ns > was.ran_ns && is.state == ASLEEP {
             woken += 1;
             moved += u32::from(is.cpu != was.cpu);
             was = is;
@@ -734,6 +748,51 @@ fn events_are_served_soon(test: &str, from_the_core: bool) {
     let soon: u64 = delays[..=10].iter().sum();
     assert!(all >= 10, "{told} told: {delays:?}");
     assert!(soon * 4 >= all * 3, "{delays:?}");
+}
+
+/// It wakes for its event where one of its own guest has the core, as a worker has that brings a vCPU its packets: it takes another one, and at once.
+#[test]
+fn an_event_is_served_soon_on_another_core() {
+    let _turn = turn();
+    let test = "an_event_is_served_soon_on_another_core";
+    let guests: [&[&str]; 2] = [&["serve", "spin", "spin"], &["spin", "spin"]];
+    let config = Config {
+        slice_ns: 12_000_000,
+        slice_max_ns: 24_000_000,
+        ..Config::default()
+    };
+    let Some(cores) = two_cores(test) else { return };
+    let Some(mut stage) = Stage::on(&cores, test, config, &guests) else {
+        return;
+    };
+    let serves = stage.guests[0].threads[0];
+    let mut line = stage.guests[0].process.stdin.take().expect("a pipe");
+    let (mut next, mut served, mut moved, mut was) = (0, 0, 0, stage.thread(serves));
+    stage.run_for(8_000_000_000, || {
+        let is = stage.thread(serves);
+        if is.state == ASLEEP && is.ran_ns > was.ran_ns {
+            served += 1;
+            moved += u32::from(is.cpu != was.cpu);
+            was = is;
+        }
+        let ran: u64 = stage.ran().iter().sum();
+        if is.state == ASLEEP && ran >= next {
+            stage.scheduler.event(serves).expect("it is there");
+            line.write_all(b"poke\n").expect("it listens");
+            next = ran + 40_000_000;
+        }
+    });
+    let delays = stage.scheduler.delays(1).expect("a map");
+    let delays = delays.expect("a guest");
+    let all: u64 = delays.iter().sum();
+    // Within two milliseconds, which is bin ten and below. Turns are of twelve.
+    let soon: u64 = delays[..=10].iter().sum();
+    assert!(all >= 50 && served >= 50, "{served} served: {delays:?}");
+    assert!(moved >= 10, "{moved} of {served} on another core");
+    assert!(
+        soon * 10 >= all * 9,
+        "{moved} of {served} moved: {delays:?}"
+    );
 }
 
 #[test]
