@@ -1,6 +1,6 @@
 //! What is tried in the world, and what must come of it.
 
-use ostler_model::{BoostSettings, CpuSet};
+use ostler_model::{BoostSettings, Bytes, CpuSet};
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
@@ -18,6 +18,31 @@ pub struct Policy {
     pub pnic_queues: Option<u32>,
     /// A program that brings a scheduler of its own (`sched_ext`), and runs beside the policy; `None`: the kernel's.
     pub host_scheduler: Option<HostScheduler>,
+    /// What the host's kernel does with guests' pages by itself, where it has a far node; `None`: they stay where they are. Simulated only.
+    #[serde(default)]
+    pub pages: Option<PageTiering>,
+}
+
+/// Pages that move by their heat, whosesoever they are, in the manner of TPP (Maruf et al., ASPLOS'23).
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq)]
+pub struct PageTiering {
+    /// As soon as a smaller share of near memory is free, cold pages go far until it isn't smaller any more.
+    pub demote: f64,
+    /// Far pages in use come near as long as a larger share of it is free.
+    pub promote: f64,
+    /// What moves in a second, at the most.
+    pub rate: Bytes,
+}
+
+impl Default for PageTiering {
+    /// TPP's watermark (`demote_scale_factor`), all that is free for what is in use, and the rate at which the tier layer moves.
+    fn default() -> PageTiering {
+        PageTiering {
+            demote: 0.02,
+            promote: 0.0,
+            rate: ostler_model::TierSettings::default().bytes_per_s,
+        }
+    }
 }
 
 /// A scheduler by others: a program that is published as a crate of that name and version.

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use crate::{
     Arrivals, Barrier, Caches, Cpus, Expectation, Fault, FaultKind, Files, Fleet, FleetPlacement,
-    Forward, Guest, Heat, HeatPhase, Host, Limits, Load, Lock, Node, Policy, Program, Scenario,
-    Serve, Step, Time, TimedFault, TimedKind, Vms, Wait, Wakeups, Workload, World,
+    Forward, Guest, Heat, HeatPhase, Host, Limits, Load, Lock, Node, PageTiering, Policy, Program,
+    Scenario, Serve, Step, Time, TimedFault, TimedKind, Vms, Wait, Wakeups, Workload, World,
 };
 
 /// A world with the lab's limits that counts one figure and knows one part, of which no more than three CPUs share a cache.
@@ -202,6 +202,22 @@ fn reconcile(scenario: &mut Scenario) {
 fn reconcile_trials(scenario: &mut Scenario) {
     for (number, policy) in scenario.policies.iter_mut().enumerate() {
         policy.name = format!("p{number}");
+        let tier = policy
+            .steward
+            .as_ref()
+            .is_some_and(|own| own.contains_key("tier"));
+        let far = scenario.host.nodes.iter().any(|node| node.cpus.is_empty());
+        // Some of those that can have it.
+        policy.pages =
+            (far && !tier && scenario.fleet.is_none() && number % 2 == 0).then(|| PageTiering {
+                demote: 0.1,
+                promote: if policy.about.len() % 2 == 0 {
+                    0.0
+                } else {
+                    0.05
+                },
+                ..PageTiering::default()
+            });
         policy.pnic_queues = policy
             .pnic_queues
             .map(|queues| queues.min(scenario.host.pnic_queues));
@@ -560,6 +576,7 @@ fn policy() -> impl Strategy<Value = Policy> {
             steward,
             pnic_queues,
             host_scheduler: None,
+            pages: None,
         })
 }
 

@@ -5,7 +5,7 @@ use toml::Spanned;
 
 use crate::check::raw::{
     RawBarrier, RawFault, RawFiles, RawFleet, RawForward, RawGuest, RawHeat, RawHost, RawLoad,
-    RawLock, RawNode, RawPhase, RawPolicy, RawScenario, RawServe, nowhere,
+    RawLock, RawNode, RawPages, RawPhase, RawPolicy, RawScenario, RawServe, nowhere,
 };
 use crate::{
     Arrivals, Fault, Fleet, Guest, Heat, Host, Load, Node, Policy, Program, Scenario, Time,
@@ -278,6 +278,13 @@ fn policy(policy: &Policy) -> RawPolicy {
             .host_scheduler
             .as_ref()
             .map(|scheduler| nowhere(scheduler.to_string())),
+        pages: policy.pages.map(|pages| {
+            nowhere(RawPages {
+                demote: Some(nowhere(pages.demote)),
+                promote: Some(nowhere(pages.promote)),
+                rate: Some(bytes(pages.rate)),
+            })
+        }),
         steward: policy.steward.clone(),
     }
 }

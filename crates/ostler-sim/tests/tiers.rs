@@ -50,6 +50,8 @@ STEWARD
 
 const TIER: &str = "[policy.steward.partition]\npolicy = \"time-sharing\"\n[policy.steward.tier]\nenabled = true\nreserve = \"512MiB\"\n";
 
+const PAGES: &str = "pages = { demote = 0.1, rate = \"1G\" }\n";
+
 const BOOKS: Watch = Watch {
     books: true,
     turns: false,
@@ -124,6 +126,43 @@ fn nothing_moves_for_whom_it_would_not_help() {
         reserve <= 640,
         "the reserve is freed, and no more: {reserve} MiB"
     );
+}
+
+#[test]
+fn pages_that_are_in_use_come_near_for_those_that_are_not() {
+    let (vanilla, by_pages) = (counted("0.1", 12, "", ""), counted("0.1", 12, PAGES, ""));
+    // Four gibibytes come near and as much goes far of what nobody uses, and the watermark's tenth; at a gibibyte a second that takes about nine seconds.
+    let gain = work(&by_pages, "late") / work(&vanilla, "late");
+    assert!((1.1..1.4).contains(&gain), "{gain}");
+    let moved = memory(&by_pages).moved_bytes >> 20;
+    assert!((8 * 1024..=9 * 1024 + 512).contains(&moved), "{moved} MiB");
+    let kept = work(&by_pages, "first") / work(&vanilla, "first");
+    assert!((0.99..1.01).contains(&kept), "{kept}");
+    // What is free for who comes next: no less than cold pages make room for, once all is where it is to be.
+    let unused = memory(&by_pages).local_unused;
+    assert!((0.02..0.11).contains(&unused), "{unused}");
+}
+
+#[test]
+fn pages_know_no_guests() {
+    // Both press, and nobody makes way for an equal: but the one's pages are cold, whoever it is.
+    let (tier, by_pages) = (counted("2.0", 12, TIER, ""), counted("2.0", 12, PAGES, ""));
+    let gain = work(&by_pages, "late") / work(&tier, "late");
+    assert!(gain > 1.1, "{gain}");
+    // Nothing is cold of memory that is used alike, and what is in use isn't taken.
+    let alike = TWO.replace(
+        "heat = { mpki = FIRST, phases = [{ hot = \"1G\", cold = \"7G\" }] }",
+        "",
+    );
+    let text = alike.replace("SECONDS", "3").replace("STEWARD", PAGES);
+    let scenario = Scenario::parse(&text, Path::new("alike.toml"), &Simulated);
+    let run = Run::new(scenario.expect("a scenario"), 1, BOOKS).expect("a run");
+    let ran = run.cell(&run.cells()[0], &mut |_| {}).expect("a cell");
+    let ends = ran.told.into_iter().find_map(|said| match said.event {
+        Event::CellEnd { counters, .. } => counters.memory,
+        _ => None,
+    });
+    assert_eq!(ends.expect("far memory").moved_bytes, 0);
 }
 
 #[test]

@@ -220,7 +220,16 @@ pub(crate) struct RawPolicy {
     pub about: String,
     pub pnic_queues: Option<Spanned<u32>>,
     pub host_scheduler: Option<Spanned<String>>,
+    pub pages: Option<Spanned<RawPages>>,
     pub steward: Option<toml::Table>,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawPages {
+    pub demote: Option<Spanned<f64>>,
+    pub promote: Option<Spanned<f64>>,
+    pub rate: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize, Serialize)]

@@ -6,7 +6,7 @@ use ostler_model::{CpuSet, Nanos};
 
 use super::tests::{GOOD, parse, refusal};
 use crate::testing::Simulator;
-use crate::{Barrier, Program, Scenario, Time, TimedFault, TimedKind, Vms, Wait};
+use crate::{Barrier, PageTiering, Program, Scenario, Time, TimedFault, TimedKind, Vms, Wait};
 
 /// A world that only a simulator has, with one of everything.
 const SIMULATED: &str = r#"name = "sim"
@@ -582,4 +582,52 @@ fn policies_with_a_scheduler_of_others_are_left_out_of_a_simulated_world() {
     assert_eq!(whole.left_out, []);
     let said = with("host_scheduler = \"scx_bpfland\"\n").expect_err("it is no version");
     assert!(said.contains("is no crate and version"), "{said}");
+}
+
+#[test]
+fn mistakes_in_how_a_kernel_moves_pages_are_refused() {
+    let far = "[[host.node]]\nmemory = \"8G\"\ncpus = \"0-7\"\n[[host.node]]\nmemory = \"8G\"\n";
+    let with = |node: &str, policy: &str| {
+        let text = SIMULATED.replace(
+            "memory = \"8G\"\npnic_queues = 32\ncache_group_cores = 4\n",
+            &format!("pnic_queues = 32\ncache_group_cores = 4\n{node}"),
+        );
+        simulated(&format!("{text}[[policy]]\nname = \"pages\"\n{policy}"))
+    };
+    let pages = |policy: &str| with(far, policy).expect("a good scenario").policies[0].pages;
+    let usual = PageTiering::default();
+    assert_eq!(pages(""), None);
+    assert_eq!(pages("pages = {}"), Some(usual));
+    let told = with(
+        far,
+        "pages = { demote = 0.1, promote = 0.05, rate = \"256M\" }",
+    );
+    let told = told.expect("a good scenario");
+    assert_eq!(
+        told.policies[0].pages,
+        Some(PageTiering {
+            demote: 0.1,
+            promote: 0.05,
+            rate: ostler_model::Bytes(256 << 20),
+        })
+    );
+    assert_eq!(simulated(&told.to_toml()).expect("its text"), told);
+    let near = "[[host.node]]\nmemory = \"8G\"\ncpus = \"0-7\"\n";
+    for (node, policy, why) in [
+        (near, "pages = {}", "the host has none"),
+        (far, "pages = { demote = 2.0 }", "demote"),
+        (far, "pages = { promote = 0.5 }", "nothing would come near"),
+        (far, "pages = { rate = \"fast\" }", "fast"),
+        (
+            far,
+            "pages = {}\n[policy.steward.tier]\nenabled = true",
+            "`[tier]` moves",
+        ),
+    ] {
+        let said = with(node, policy).expect_err("a mistake");
+        assert!(said.contains(why), "{said}");
+    }
+    let lab = format!("{GOOD}[[policy]]\nname = \"pages\"\npages = {{}}\n");
+    let said = parse(&lab).expect_err("the lab's hosts do as their kernels do");
+    assert!(said.contains("simulated only"), "{said}");
 }

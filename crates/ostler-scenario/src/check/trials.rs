@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use ostler_model::Nanos;
 use toml::Spanned;
 
-use super::raw::{RawFault, RawScenario};
+use super::raw::{RawFault, RawPages, RawScenario};
 use super::{Checker, NAME_MAX, ScenarioError, merge};
 use crate::{
-    Expectation, Fault, FaultKind, Fleet, Guest, Host, HostScheduler, Policy, TimedFault, TimedKind,
+    Expectation, Fault, FaultKind, Fleet, Guest, Host, HostScheduler, PageTiering, Policy,
+    TimedFault, TimedKind,
 };
 
 impl Checker<'_> {
@@ -44,17 +45,90 @@ impl Checker<'_> {
                 steward,
                 pnic_queues,
                 host_scheduler: None,
+                pages: None,
             };
+            let pages = policy.pages.as_ref();
+            let pages = pages
+                .map(|pages| self.pages(pages, &checked, host, raw.fleet.is_some()))
+                .transpose()?;
             let host_scheduler = policy.host_scheduler.as_ref();
             let host_scheduler = host_scheduler
                 .map(|scheduler| self.host_scheduler(scheduler, &checked))
                 .transpose()?;
             policies.push(Policy {
                 host_scheduler,
+                pages,
                 ..checked
             });
         }
         Ok(policies)
+    }
+
+    /// Pages that move by their heat.
+    fn pages(
+        &self,
+        told: &Spanned<RawPages>,
+        policy: &Policy,
+        host: &Host,
+        fleet: bool,
+    ) -> Result<PageTiering, ScenarioError> {
+        if !self.world.limits().simulates {
+            return self.refuse(
+                told,
+                "`pages` is simulated only".to_owned(),
+                "leave it out, or run the scenario by `ostler sim`",
+            );
+        }
+        if fleet {
+            return self.refuse(
+                told,
+                "where a fleet's VMs have their memory isn't simulated, so `pages` has nothing to move".to_owned(),
+                "leave it out, or simulate a host with guests",
+            );
+        }
+        if !host.nodes.iter().any(|node| node.cpus.is_empty()) {
+            return self.refuse(
+                told,
+                "`pages` moves memory to a far node, and the host has none".to_owned(),
+                "leave it out, or add a [[host.node]] without cpus",
+            );
+        }
+        let tier = policy.steward.as_ref().and_then(|own| own.get("tier"));
+        let enabled = tier.and_then(|tier| tier.get("enabled")?.as_bool());
+        if tier.is_some() && enabled != Some(false) {
+            return self.refuse(
+                told,
+                "`pages` would move what the steward's `[tier]` moves".to_owned(),
+                "leave out the one or the other",
+            );
+        }
+        let usual = PageTiering::default();
+        let RawPages {
+            demote,
+            promote,
+            rate,
+        } = told.get_ref();
+        let share = |value: &Option<Spanned<f64>>, key: &str, usual: f64| match value {
+            Some(value) => self.share(value, key, false),
+            None => Ok(usual),
+        };
+        let demote_at = share(demote, "demote", usual.demote)?;
+        let promote_at = share(promote, "promote", usual.promote.min(demote_at))?;
+        if let Some(value) = promote.as_ref().filter(|_| promote_at > demote_at) {
+            return self.refuse(
+                value,
+                format!("nothing would come near: cold pages make room for {demote_at} of near memory, and it is to be more than {promote_at}"),
+                "write a `promote` that isn't above `demote`",
+            );
+        }
+        Ok(PageTiering {
+            demote: demote_at,
+            promote: promote_at,
+            rate: match rate {
+                Some(rate) => self.bytes(rate)?,
+                None => usual.rate,
+            },
+        })
     }
 
     /// A program that is published, for a kernel that has no other scheduler then.

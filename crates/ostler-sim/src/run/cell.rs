@@ -167,6 +167,9 @@ impl<'a, W: Housed> Played<'a, W> {
             if let Some(rate) = mover {
                 tenants.set_mover(rate);
             }
+            if let Some(pages) = policy.pages {
+                tenants.set_pages(pages);
+            }
             tenants.begin(scene.out);
             for guest in &resting {
                 tenants.rest(*guest, true, scene.out);

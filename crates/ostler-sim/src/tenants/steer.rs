@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use ostler_model::{AgentHealth, AgentState, Bytes, CpuId, GuestHints, LatencyView, Nanos};
 
+use ostler_scenario::PageTiering;
+
 use super::Tenants;
 use crate::guest::{Activity, FilesView, Program};
 use crate::net::Loss;
@@ -180,6 +182,13 @@ impl Tenants {
     pub fn set_mover(&mut self, rate: Bytes) {
         if let Some(tiers) = &mut self.tiers {
             tiers.set_rate(rate);
+        }
+    }
+
+    /// The host's kernel moves pages by their heat.
+    pub fn set_pages(&mut self, by: PageTiering) {
+        if let Some(tiers) = &mut self.tiers {
+            tiers.set_pages(by);
         }
     }
 

@@ -11,10 +11,12 @@ use std::collections::BTreeMap;
 use ostler_model::{
     Bytes, GuestId, GuestMemory, Nanos, NodeBytes, NodeId, NodeView, Snapshot, TierPlan,
 };
+use ostler_policy::tier::baselines::{Pages, Watermarks, pages};
+use ostler_scenario::PageTiering;
 
 use crate::guest::Guest;
-use crate::memory::{Allocation, CLASSES, Memory, NoRoom, Node};
-use crate::random::Stream;
+use crate::memory::{Allocation, CLASSES, Guest as Memories, Memory, Move, NoRoom, Node};
+use crate::random::{Stream, nanos};
 use crate::work::FULL_SPEED;
 
 /// Between two looks at misses, heat and what moves: as often as a steward decides.
@@ -94,6 +96,8 @@ pub(super) struct Tiers {
     /// How long each guest's work takes now.
     slow: Vec<u32>,
     unused_s: f64,
+    /// What the host's kernel does by itself.
+    pages: Option<PageTiering>,
 }
 
 impl Tiers {
@@ -118,6 +122,7 @@ impl Tiers {
             seen: vec![Seen::default(); guests.len()],
             slow: vec![FULL_SPEED; guests.len()],
             unused_s: 0.0,
+            pages: None,
         };
         tiers.slows(guests);
         Ok(tiers)
@@ -131,6 +136,12 @@ impl Tiers {
     /// What moves goes at so many bytes a second.
     pub(super) fn set_rate(&mut self, rate: Bytes) {
         self.memory.set_rate(rate.0 as f64);
+    }
+
+    /// The host's kernel moves pages by their heat.
+    pub(super) fn set_pages(&mut self, by: PageTiering) {
+        self.set_rate(by.rate);
+        self.pages = Some(by);
     }
 
     /// Files in the host have so much.
@@ -168,7 +179,68 @@ impl Tiers {
                 self.memory.heats(&guest.id, hot, warm);
             }
         }
+        if let Some(by) = self.pages {
+            self.move_pages(&by);
+        }
         self.slows(guests);
+    }
+
+    /// What the host's kernel moves until the next time. Near nodes are one to it, and so are far ones.
+    fn move_pages(&mut self, by: &PageTiering) {
+        let nodes = self.memory.nodes();
+        let (near, far): (Vec<usize>, Vec<usize>) =
+            (0..nodes.len()).partition(|at| nodes[*at].local);
+        let mut room: Vec<u64> = (0..nodes.len()).map(|at| self.memory.free(at)).collect();
+        let all: u64 = near.iter().map(|at| nodes[*at].bytes).sum();
+        let part = |share: f64| nanos(share * all as f64).0;
+        let rate = nanos(by.rate.0 as f64 * PASS.as_secs_f64()).0;
+        let marks = Watermarks {
+            free: near.iter().map(|at| room[*at]).sum(),
+            far_free: far.iter().map(|at| room[*at]).sum(),
+            demote: part(by.demote),
+            promote: part(by.promote),
+            // What is on its way yet is of this time, too.
+            budget: rate.saturating_sub(self.memory.under_way()),
+        };
+        let guests = self.memory.guests();
+        let sum =
+            |guest: &Memories, of: &[usize], heat| of.iter().map(|at| guest.part(*at, heat)).sum();
+        let each = guests.iter().map(|guest| Pages {
+            local: std::array::from_fn(|heat| sum(guest, &near, heat)),
+            far: std::array::from_fn(|heat| sum(guest, &far, heat)),
+        });
+        let mut shifts = Vec::new();
+        pages(&each.collect::<Vec<_>>(), &marks, &mut shifts);
+        let mut moves = Vec::new();
+        for shift in shifts {
+            let guest = &guests[shift.guest];
+            let (sources, targets) = if shift.near {
+                (&far, &near)
+            } else {
+                (&near, &far)
+            };
+            let mut left = shift.bytes;
+            for &from in sources {
+                let mut here = guest.part(from, shift.heat);
+                for &to in targets {
+                    let bytes = left.min(here).min(room[to]);
+                    if bytes == 0 {
+                        continue;
+                    }
+                    (left, here) = (left - bytes, here - bytes);
+                    room[to] -= bytes;
+                    room[from] += bytes;
+                    moves.push(Move {
+                        guest: guest.id.clone(),
+                        class: shift.heat,
+                        from,
+                        to,
+                        bytes,
+                    });
+                }
+            }
+        }
+        self.memory.order(moves);
     }
 
     fn slows(&mut self, guests: &[Guest]) {
