@@ -210,10 +210,8 @@ fn counted(run: &mut Run, seen: &Snapshot, state: &State, times: u32) {
     }
 }
 
-fn main() {
-    let options = Options::parse();
-    let args = &options.args;
-    keep_freed();
+/// More than a minute of decisions, so that every loop has been round, and none is due.
+fn settled() -> (Run, Snapshot, State) {
     let mut facts = facts();
     let mut intent = intent(PartitionPolicy::Resource);
     let mut seen = snapshot(&facts);
@@ -225,7 +223,6 @@ fn main() {
         intent,
         decider: Decider::default(),
     };
-    // More than a minute, so that every loop has been round, and none is due.
     let mut state = bench_decide::steady();
     let mut before = None;
     for period in 0..650 {
@@ -250,6 +247,14 @@ fn main() {
             && plan.hints.is_some(),
         "all layers are on"
     );
+    (run, seen, state)
+}
+
+fn main() {
+    let options = Options::parse();
+    let args = &options.args;
+    keep_freed();
+    let (mut run, seen, state) = settled();
     // A period in which no layer is due but partition and hints; one in which placement and tier are; and one in which each guest's files are looked at, too.
     let later = |millis: u64| Snapshot {
         at: Nanos(seen.at.0 + millis * 1_000_000),
@@ -294,6 +299,26 @@ fn main() {
         )
         .print(args);
     }
+    // No more than so many loops go on in a period: with those that it takes for all.
+    let periods: Vec<_> = (0..4).map(|period| later(300_000 + 100 * period)).collect();
+    let mut turns = || {
+        let mut last: Option<Decision> = None;
+        for seen in &periods {
+            let state = last.as_ref().map_or(&state, |last| &last.state);
+            last = Some(run.decide(seen, state));
+        }
+        last
+    };
+    let ours = |turns: &mut dyn FnMut() -> Option<Decision>| ns_per_call(1, turns) / 1e3;
+    compare(
+        "decide-all",
+        &format!("all layers, everything due, and the three periods after, {CORES} cores, {GUESTS} guests"),
+        "us",
+        args.runs(301, 3),
+        || ours(&mut turns),
+        || 4.0 * ns_per_call(calls, || due.clone()) / 1e3,
+    )
+    .print(args);
     // Each layer by itself, with all of its own due.
     let all = run.intent.clone();
     for layer in LAYERS {

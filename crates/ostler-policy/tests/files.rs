@@ -258,3 +258,53 @@ fn nothing_changes_between_intervals_and_what_is_unseen_is_told() {
     run.seen.guests.pop();
     assert_eq!(run.step().state.sizing.guests.len(), 1);
 }
+
+/// However many loops are due, a period has a bound, and who has waited longest goes first.
+#[test]
+fn loops_that_are_due_together_go_on_in_turn() {
+    const LOOPS: usize = 100;
+    const IN_TURN: usize = 32;
+    let (facts, intent, mut seen) = world(64, 0);
+    let names: Vec<String> = (0..LOOPS).map(|at| format!("be{at:03}")).collect();
+    seen.guests = names.iter().map(|name| guest(name, 1, 0)).collect();
+    seen.files = names.iter().map(|name| view(name, 1)).collect();
+    let mut run = Run::new((facts, intent, seen));
+    // All of them come at once, and each has a loop at once.
+    let looked_at = |run: &Run| -> Vec<Nanos> {
+        let sizing = &run.last.as_ref().unwrap().state.sizing;
+        sizing.guests.iter().map(|control| control.next).collect()
+    };
+    let interval = Nanos::from_secs(1);
+    let due = run.seen.at.saturating_add(interval);
+    run.step();
+    assert_eq!(looked_at(&run), [due; LOOPS]);
+    let mut last = vec![run.seen.at; LOOPS];
+    let mut gaps = Vec::new();
+    for _ in 0..300 {
+        let (before, now) = (looked_at(&run), run.seen.at);
+        run.step();
+        let after = looked_at(&run);
+        let (mut went, mut waits) = (Vec::new(), Vec::new());
+        for at in 0..LOOPS {
+            if before[at] != after[at] {
+                went.push(before[at]);
+                gaps.push(now.saturating_sub(last[at]));
+                last[at] = now;
+            } else if before[at] <= now {
+                waits.push(before[at]);
+            }
+        }
+        assert!(went.len() <= IN_TURN, "{} at {now:?}", went.len());
+        assert!(waits.is_empty() || went.len() == IN_TURN);
+        let longest = waits.iter().min();
+        assert!(longest.is_none_or(|longest| went.iter().max() <= Some(longest)));
+    }
+    // An interval of four seconds at the most, and three periods.
+    let most = Nanos::from_millis(4300);
+    assert!(
+        gaps.iter().all(|gap| *gap <= most),
+        "{:?}",
+        gaps.iter().max()
+    );
+    assert!(gaps.len() > 3 * LOOPS);
+}

@@ -2,6 +2,9 @@
 //!
 //! A loop goes on where the state left it when its own interval is over, with what was seen of its guest's tasks. What it wishes for is between the least
 //! and the most of its guest's rule; all wishes together are cut to the operator's budget, leasts first, latency-critical guests before others.
+//!
+//! **In turn.** Loops that began together are due together, for ever. So no more than [`LOOPS_MAX`] go on in a period, those that have waited longest before others, and the rest in the next ones: a
+//! step looks at half a minute or more, and reckons with how long that really was. Guests that have no loop yet are given one at once, as on a fresh host.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,6 +25,9 @@ use crate::{Member, Seen};
 
 /// How often memory is shared out again while somebody wants more than he has.
 const AGAIN: Nanos = Nanos::from_secs(1);
+
+/// As many loops go on in a period.
+const LOOPS_MAX: usize = 32;
 
 /// A guest that has files.
 #[derive(Debug)]
@@ -44,6 +50,8 @@ pub(super) struct Layered {
     pub(super) takers: Vec<Taker>,
     /// What guests of a rule are reckoned with, by the place of its wish in memory, for as long as a decision takes.
     services: BTreeMap<usize, Result<Service, ServiceError>>,
+    /// Loops whose interval is over, by since when and place in the state.
+    late: Vec<(Nanos, usize)>,
     order: Vec<usize>,
     wishes: Vec<Wish>,
     shared: Vec<u64>,
@@ -69,6 +77,7 @@ impl Layered {
         self.changed = false;
         let mut views = Walk::new(&seen.snapshot.files, |view| &view.guest);
         let mut controls = Walk::new(&state.guests, |control| &control.guest);
+        let last = self.last_in_turn(state, seen.snapshot.at);
         let old = seen.intent.old_after().max(settings.interval_min);
         let mut unseen = 0;
         for (guest, member) in seen.roster.members().iter().enumerate() {
@@ -77,7 +86,10 @@ impl Layered {
             };
             let id = &member.view.id;
             let view = views.find(id).filter(|view| view.age <= old);
-            let control = controls.find(id);
+            let control = controls.place(id).map(|at| {
+                let control = &state.guests[at];
+                (control, (control.next, at) <= last)
+            });
             unseen += u32::from(view.is_none());
             let by = settings_of(settings, wish);
             self.take(seen, guest, (wish, &by), control, view, reasons);
@@ -90,23 +102,38 @@ impl Layered {
         self.cut(seen, settings.budget);
     }
 
+    /// The last of those loops whose turn it is, if they are due.
+    fn last_in_turn(&mut self, state: &SizingState, now: Nanos) -> (Nanos, usize) {
+        self.late.clear();
+        let loops = state.guests.iter().enumerate();
+        let late = loops.filter(|(_, control)| now >= control.next);
+        self.late
+            .extend(late.map(|(at, control)| (control.next, at)));
+        if self.late.len() <= LOOPS_MAX {
+            return (Nanos(u64::MAX), usize::MAX);
+        }
+        *self.late.select_nth_unstable(LOOPS_MAX - 1).1
+    }
+
     fn take(
         &mut self,
         seen: &Seen<'_>,
         guest: usize,
         (wish, by): (&FilesWish, &Settings),
-        control: Option<&Arc<FilesControl>>,
+        control: Option<(&Arc<FilesControl>, bool)>,
         view: Option<&FilesView>,
         reasons: &mut Vec<Reason>,
     ) {
         let now = seen.snapshot.at;
         let id = &seen.roster.members()[guest].view.id;
-        let known = control.filter(|control| now < control.next && control.unit.0 == by.size_step);
+        let known = control.filter(|(control, in_turn)| {
+            (now < control.next || !in_turn) && control.unit.0 == by.size_step
+        });
         let mut cause = None;
         let control = match (known, view) {
-            (Some(control), _) => Arc::clone(control),
+            (Some((control, _)), _) => Arc::clone(control),
             (None, view) => {
-                let resumed = control.and_then(|control| Control::resume(control, by));
+                let resumed = control.and_then(|(control, _)| Control::resume(control, by));
                 let mut going = match (resumed, view) {
                     (Some(control), _) => control,
                     (None, Some(view)) => {
