@@ -66,8 +66,8 @@ static __always_inline void charge(struct cpu_acct *acct, u32 event)
 	}
 }
 
-/* Run once on each CPU before anything is attached, so that a CPU that never switches is counted
- * too. */
+/* Run once on each CPU when switches are traced, so that a CPU that never switches is counted too.
+ */
 SEC("raw_tp/sched_switch")
 int start(void *ctx)
 {

@@ -124,6 +124,14 @@ impl HostBpf {
             source,
         })?;
 
+        let mut links = Vec::new();
+        for name in TRACED {
+            let link = program(&object, name).attach_trace().map_err(|error| {
+                BpfError::step(format!("attach the program {name}"), &error, "5.5")
+            })?;
+            links.push(link);
+        }
+        // Not before switches are traced: a CPU that falls asleep in between would be taken to be busy for as long as it sleeps.
         for cpu in 0..possible {
             // A CPU that is offline can't run it; its first switch will tell.
             let _ = program(&object, "start").test_run(ProgramInput {
@@ -131,13 +139,6 @@ impl HostBpf {
                 flags: TEST_RUN_ON_CPU,
                 ..ProgramInput::default()
             });
-        }
-        let mut links = Vec::new();
-        for name in TRACED {
-            let link = program(&object, name).attach_trace().map_err(|error| {
-                BpfError::step(format!("attach the program {name}"), &error, "5.5")
-            })?;
-            links.push(link);
         }
         let mut vectors = 0;
         for name in VECTORS {
