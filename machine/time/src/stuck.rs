@@ -32,7 +32,7 @@ struct Seen {
     /// When threads are looked at next, in the same terms.
     look_at: Duration,
     wanting: Option<Wanting>,
-    starved: u32,
+    looks: u32,
 }
 
 impl Suspicion {
@@ -53,7 +53,7 @@ impl Suspicion {
                     still: Duration::ZERO,
                     look_at: patience,
                     wanting: None,
-                    starved: 0,
+                    looks: 0,
                 });
                 return false;
             }
@@ -69,8 +69,8 @@ impl Suspicion {
         let Some(before) = before else {
             return false;
         };
-        seen.starved += 1;
-        !before.starved_until(&wanting) || seen.starved > STARVED
+        seen.looks += 1;
+        !before.starved_until(&wanting) || seen.looks > STARVED
     }
 }
 
