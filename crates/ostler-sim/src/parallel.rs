@@ -141,7 +141,8 @@ pub fn in_turn<T: Send>(
                 due += 1;
                 let mut shared = lock();
                 shared.due = due;
-                shared.enough = !more;
+                // A thread that panicked meanwhile has said so, and nobody is to wait for it.
+                shared.enough |= !more;
                 moved.notify_all();
                 if !more {
                     return;
@@ -159,6 +160,7 @@ fn take<T>(from: &Mutex<Option<T>>) -> Option<T> {
 mod tests {
     use std::sync::Barrier;
     use std::sync::atomic::AtomicU32;
+    use std::time::Duration;
 
     use proptest::prelude::*;
 
@@ -246,6 +248,38 @@ mod tests {
     fn a_jobs_panic_ends_those_that_come_in_turn() {
         let job = |at: usize| assert_ne!(at, 2, "the third of them");
         in_turn(8, threads(2), &job, &mut |_, ()| ControlFlow::Continue(()));
+    }
+
+    /// What is handed over after a job's panic doesn't have the others wait for that job.
+    #[test]
+    fn a_panic_before_the_first_job_is_over_ends_all() {
+        let (told, heard) = mpsc::channel();
+        thread::spawn(move || {
+            let panicked = AtomicBool::new(false);
+            let job = |at: usize| {
+                if at == 1 {
+                    panicked.store(true, Ordering::SeqCst);
+                    panic!("the second");
+                }
+                while at == 0 && !panicked.load(Ordering::SeqCst) {
+                    thread::yield_now();
+                }
+                // By then it is over there.
+                let turns = if at == 0 { 50_000 } else { 0 };
+                (0..turns).for_each(|_| thread::yield_now());
+            };
+            let all = catch_unwind(AssertUnwindSafe(|| {
+                in_turn(
+                    100,
+                    threads(2),
+                    &job,
+                    &mut |_, ()| ControlFlow::Continue(()),
+                );
+            }));
+            told.send(all.is_err())
+        });
+        let ended = heard.recv_timeout(Duration::from_secs(60));
+        assert_eq!(ended, Ok(true), "its panic goes on in whoever asked");
     }
 
     #[test]
