@@ -104,6 +104,73 @@ fn parse_stat(text: &str) -> Totals {
     totals
 }
 
+/// Switches of all CPUs since boot as the kernel counts them, which needs no tracing.
+pub(crate) fn switches_counted(proc: &Path) -> Option<u64> {
+    match by_proc(proc).ok()?.counters {
+        Counters::Host(host) => host.ctx_switches,
+        Counters::PerCpu { .. } => None,
+    }
+}
+
+/// How much rarer a look at the witness becomes each time, and how rare at last: `/proc/stat` costs a millisecond on hosts with many
+/// interrupts, and a kernel is unlikely to change.
+const WITNESS_FIRST: Nanos = Nanos::from_secs(1);
+const WITNESS_RAREST: Nanos = Nanos::from_secs(64);
+
+/// Holds the switches that were traced against those that the kernel has counted.
+///
+/// Accounting by BPF rests on each switch being traced: where one is missed, a sleeping CPU is taken to be busy, or the other way round, until
+/// the next. A kernel that doesn't trace them all was seen (a 6.18 built for a hypervisor's guests), and says nothing about it.
+#[derive(Debug, Default)]
+pub(crate) struct Witness {
+    previous: Option<(u64, u64)>,
+    looked: Nanos,
+    gap: Nanos,
+}
+
+/// Switches that weren't traced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Untraced {
+    /// What was traced meanwhile.
+    pub(crate) traced: u64,
+    /// Of so many.
+    pub(crate) counted: u64,
+}
+
+impl Witness {
+    /// Whether it is time to look, and that one looks now.
+    pub(crate) fn is_due(&mut self, now: Nanos) -> bool {
+        if self.gap != Nanos::ZERO && now.saturating_sub(self.looked) < self.gap {
+            return false;
+        }
+        self.looked = now;
+        self.gap = Nanos((self.gap.0 * 2).clamp(WITNESS_FIRST.0, WITNESS_RAREST.0));
+        true
+    }
+
+    /// Takes a count of the kernel's, and those of traced switches just before it was read and just after. Tells if some weren't traced
+    /// since the last look.
+    ///
+    /// The traced ones span more time than the counted ones, so nothing may be missing but, of each of the `cpus`, the switch that it is in
+    /// the middle of: it is counted before it is traced. No share of them is let pass, since a single one that is missed may make a whole
+    /// period's sleep look like work.
+    pub(crate) fn look(
+        &mut self,
+        cpus: u64,
+        traced_before: u64,
+        counted: u64,
+        traced_after: u64,
+    ) -> Option<Untraced> {
+        let (traced_then, counted_then) = self.previous.replace((traced_before, counted))?;
+        let told = Untraced {
+            traced: traced_after.saturating_sub(traced_then),
+            counted: counted.saturating_sub(counted_then),
+        };
+        let missed = told.counted.saturating_sub(told.traced);
+        (missed > cpus).then_some(told)
+    }
+}
+
 /// Turns totals into what happened since the reading before.
 #[derive(Debug, Default)]
 pub(crate) struct CpuMeter {
@@ -111,6 +178,13 @@ pub(crate) struct CpuMeter {
 }
 
 impl CpuMeter {
+    /// One that goes on from `totals`.
+    pub(crate) fn from(totals: Totals) -> CpuMeter {
+        CpuMeter {
+            previous: Some(totals),
+        }
+    }
+
     /// What happened since the last call, on each CPU that is online. No CPU is busy for longer than the interval:
     /// ticks are coarse, and the clock is read a little after `now`.
     pub(crate) fn advance(
@@ -281,6 +355,32 @@ mod tests {
             prop_assert_eq!(switches + counters.ctx_switches.unwrap(), task - 5);
         }
 
+        /// Where all switches are traced, and readings come one after the other, nothing is ever said to be missing: however long a
+        /// reading takes, and with a switch under way on each CPU. Where one of ten isn't, it is told once there are enough of them.
+        #[test]
+        fn a_witness_accuses_only_who_misses_switches(
+            steps in prop::collection::vec((0u64..5_000, 0u64..50, 0u64..50, 0u64..=4), 2..40),
+        ) {
+            let (mut honest, mut deaf) = (Witness::default(), Witness::default());
+            let (mut happened, mut since) = (0, None::<(u64, u64)>);
+            for (switches, before, after, under_way) in steps {
+                let first = happened + switches;
+                let counted = first + before + under_way;
+                let last = first + before + after;
+                happened = last + under_way;
+                prop_assert_eq!(honest.look(4, first, counted, last), None);
+                let deafly = |count: u64| count - count / 10;
+                let told = deaf.look(4, deafly(first), counted, deafly(last));
+                if let Some((first_then, counted_then)) = since {
+                    // What it hears more before and after, at the most, and the tenth's rounding.
+                    let missed = (counted - counted_then).saturating_sub(deafly(last) - deafly(first_then));
+                    prop_assert_eq!(told.is_some(), missed > 4);
+                    prop_assert!(told.is_some() || counted - counted_then < 1_500);
+                }
+                since = Some((first, counted));
+            }
+        }
+
         #[test]
         fn any_text_is_read_without_panic(text in "(cpu[0-9]{0,3}|intr|ctxt|x)( [0-9]{1,21}){0,12}\n(.{0,40}\n){0,3}") {
             parse_stat(&text);
@@ -299,6 +399,32 @@ mod tests {
         assert_eq!(usage[1].busy, Nanos::ZERO, "it was away: first seen again");
         let (usage, _) = meter.advance(totals(&[(0, [9; 3]), (1, [71; 3])]), &both, INTERVAL);
         assert_eq!(usage[1].busy, Nanos(3));
+    }
+
+    #[test]
+    fn a_witness_is_asked_ever_more_rarely() {
+        let mut witness = Witness::default();
+        let due = |at: &u64| witness.is_due(Nanos::from_millis(*at));
+        let asked: Vec<u64> = (7_000..500_000).step_by(100).filter(due).collect();
+        let gaps: Vec<u64> = asked.windows(2).map(|two| two[1] - two[0]).collect();
+        assert_eq!(
+            asked[0], 7_000,
+            "the first look is what the next is held against"
+        );
+        assert_eq!(
+            gaps[..7],
+            [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000]
+        );
+        assert!(gaps[7..].iter().all(|&gap| gap == 64_000), "{gaps:?}");
+    }
+
+    #[test]
+    fn a_meter_goes_on_from_what_it_is_given() {
+        let mut meter = CpuMeter::from(totals(&[(0, [50; 3])]));
+        let online = CpuSet::single(CpuId(0));
+        let (usage, counters) = meter.advance(totals(&[(0, [57; 3])]), &online, INTERVAL);
+        assert_eq!(usage[0].busy, Nanos(21));
+        assert_eq!(counters.ctx_switches, Some(7));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::bpf::host::HostBpf;
 use crate::bpf::tap::TapBpf;
 use crate::capability::{self, capability, explain};
 use crate::config::SenseConfig;
-use crate::cpus::{self, CpuMeter};
+use crate::cpus::{self, CpuMeter, Witness};
 use crate::error::SenseError;
 use crate::ethtool::Ethtool;
 use crate::files;
@@ -36,6 +36,9 @@ pub struct Sensor {
     seq: u64,
     previous: Option<Nanos>,
     bpf: Option<HostBpf>,
+    /// Whether CPUs' times are by BPF.
+    bpf_cpus: bool,
+    witness: Witness,
     /// Whether threads are read by BPF too, which takes the host's own PID namespace.
     bpf_threads: bool,
     cpu_meter: CpuMeter,
@@ -145,7 +148,9 @@ impl Sensor {
             looked: sys::now(),
             seq: 0,
             previous: None,
+            bpf_cpus: bpf.is_some(),
             bpf,
+            witness: Witness::default(),
             bpf_threads,
             cpu_meter: CpuMeter::default(),
             sources,
@@ -173,7 +178,7 @@ impl Sensor {
         self.previous = Some(now);
         self.seq += 1;
 
-        let totals = match &self.bpf {
+        let totals = match self.bpf.as_ref().filter(|_| self.bpf_cpus) {
             Some(bpf) => cpus::by_bpf(bpf, &self.online, now),
             None => cpus::by_proc(&self.config.roots.proc).unwrap_or_else(|error| {
                 tracing::warn!(error = explain(&error), "no CPU times this period");
@@ -181,6 +186,9 @@ impl Sensor {
             }),
         };
         let (cpus, counters) = self.cpu_meter.advance(totals, &self.online, interval);
+        if self.bpf_cpus && self.witness.is_due(now) {
+            self.hold_against_the_kernel();
+        }
 
         self.guests.adopt(&mut self.sources);
         if let Some(latency) = &mut self.latency {
@@ -211,6 +219,31 @@ impl Sensor {
             guest_pmu,
             ..Snapshot::default()
         }
+    }
+
+    /// Goes on by `/proc/stat`, from this period on, where the kernel doesn't trace all switches that it makes.
+    fn hold_against_the_kernel(&mut self) {
+        let proc = &self.config.roots.proc;
+        let Some(bpf) = &self.bpf else { return };
+        let before = bpf.switches();
+        let Some(counted) = cpus::switches_counted(proc) else {
+            return; // nothing to go on by either
+        };
+        let after = bpf.switches();
+        let possible = bpf.possible() as u64;
+        let Some(missed) = self.witness.look(possible, before, counted, after) else {
+            return;
+        };
+        let why = format!(
+            "this kernel has traced {} of {} context switches (sched_switch), so CPU times are /proc/stat's, in ticks; was it built without parts of its tracing?",
+            missed.traced, missed.counted
+        );
+        tracing::warn!("{why}");
+        for name in ["bpf-busy", "irq-vectors", "kvm-exits"] {
+            set(&mut self.facts.capabilities, name, Some(&why));
+        }
+        self.bpf_cpus = false;
+        self.cpu_meter = CpuMeter::from(cpus::by_proc(proc).unwrap_or_default());
     }
 
     fn view_nics(&mut self, now: Nanos) -> Vec<NicView> {
@@ -253,6 +286,7 @@ impl Sensor {
             Err(error) => tracing::warn!(error = explain(&error), "the online CPUs stay"),
         }
         if let Some(bpf) = &mut self.bpf
+            && self.bpf_cpus
             && !bpf.counts_kvm_exits()
             && bpf.attach_kvm()
         {

@@ -6,27 +6,26 @@ use std::thread;
 use std::time::Duration;
 
 use ostler_model::{CpuId, CpuUsage, Nanos};
-use ostler_sense::{SenseConfig, Sensor, now};
+use ostler_sense::{Roots, SenseConfig, Sensor, now};
 use rustix::thread::{CpuSet as Mask, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
 fn sensor(test: &str) -> Option<Sensor> {
     let sensor = Sensor::new(SenseConfig::default()).expect("this host can be sensed");
-    let missing = sensor
-        .facts()
-        .capabilities
-        .iter()
-        .find(|c| c.name == "bpf-busy")
-        .expect("told either way")
-        .missing
-        .clone();
-    match missing {
+    match missing(&sensor) {
         None => Some(sensor),
         Some(why) => {
             println!("SKIP {test}: {why}");
             None
         }
     }
+}
+
+/// Why CPU times aren't by BPF, if they aren't.
+fn missing(sensor: &Sensor) -> Option<String> {
+    let capabilities = &sensor.facts().capabilities;
+    let busy = capabilities.iter().find(|c| c.name == "bpf-busy");
+    busy.expect("told either way").missing.clone()
 }
 
 fn of(cpus: &[CpuUsage], cpu: CpuId) -> CpuUsage {
@@ -147,13 +146,15 @@ fn busy_time_agrees_with_the_kernels_ticks() {
     let ours = sensor.snapshot(now());
     let after = ticks();
     let seen = ours.counters.ctx_switches.expect("counted by BPF");
-    // Ours are counted from before the kernel's to after them, so a stock kernel has traced as many at least.
-    if seen < switched {
-        println!(
-            "SKIP busy_time_agrees_with_the_kernels_ticks: this kernel has traced {seen} of {switched} switches and more"
-        );
+    // The sensor holds the one against the other itself, in a longer interval, and says if it finds that they aren't all traced.
+    if let Some(why) = missing(&sensor) {
+        println!("SKIP busy_time_agrees_with_the_kernels_ticks: {why}");
         return;
     }
+    assert!(
+        seen >= switched,
+        "traced {seen} of {switched} and more, and the sensor didn't find it"
+    );
     let around = now().0 - began.0;
     let unseen = around - ours.interval.0;
     for ((cpu, before), (_, after)) in before.iter().zip(&after) {
@@ -172,4 +173,51 @@ fn busy_time_agrees_with_the_kernels_ticks() {
         assert!(ours_busy + idle <= around + surplus + SLACK, "{told}");
     }
     assert!(ours.interval > Nanos::from_millis(1000));
+}
+
+/// A kernel that counts more switches than it traces, as far as `/proc/stat` can tell: CPU times are that file's from then on, and the sensor
+/// says why.
+#[test]
+fn a_kernel_that_traces_too_few_switches_is_not_relied_upon() {
+    let test = "a_kernel_that_traces_too_few_switches_is_not_relied_upon";
+    let Some(real) = sensor(test) else { return };
+    let cpu = real.facts().topology.cpus[0].id;
+    drop(real);
+    let proc = tempfile::tempdir().expect("a folder");
+    let stat = |idle: u64, user: u64, ctxt: u64| {
+        let lines = format!("cpu{} {user} 0 0 {idle} 0 0 0 0 0 0\nctxt {ctxt}\n", cpu.0);
+        std::fs::write(proc.path().join("stat"), lines).expect("to be written");
+    };
+    stat(0, 0, 5);
+    let roots = Roots {
+        proc: proc.path().to_owned(),
+        ..Roots::default()
+    };
+    let mut sensor = Sensor::new(SenseConfig {
+        roots,
+        ..SenseConfig::default()
+    })
+    .expect("its CPUs are this host's");
+    let began = now();
+    let at = |ms: u64| Nanos(began.0 + ms * 1_000_000);
+    sensor.snapshot(at(0));
+    // No more than are traced: not accused, however often it is looked at.
+    for second in 1..=7 {
+        sensor.snapshot(at(second * 1000));
+        assert_eq!(missing(&sensor), None, "after {second} s");
+    }
+    stat(1000, 1000, 1_000_000_000);
+    sensor.snapshot(at(15_000));
+    let why = missing(&sensor).expect("a thousand million switches weren't traced");
+    assert!(why.contains("of 999999995 context switches"), "{why}");
+    assert!(why.contains("/proc/stat"), "{why}");
+    // It goes on from what the file held when it was found out.
+    stat(1030, 1020, 1_000_000_070);
+    let snapshot = sensor.snapshot(at(15_500));
+    assert_eq!(of(&snapshot.cpus, cpu).busy, Nanos::from_millis(200));
+    assert_eq!(snapshot.counters.ctx_switches, Some(70));
+    assert_eq!(
+        snapshot.counters.kvm_exits, None,
+        "as /proc/stat doesn't tell of any"
+    );
 }

@@ -50,6 +50,9 @@ const VECTORS: [&str; 10] = [
     "ipi",
 ];
 
+/// Which of a CPU's words counts its switches.
+const ACCT_SWITCHES: usize = 6;
+
 /// Where a CPU's time went since the programs were attached, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CpuTotals {
@@ -222,13 +225,24 @@ impl HostBpf {
                 task: ns[AcctBucket::Task as usize],
                 softirq: ns[AcctBucket::Softirq as usize],
                 irq: ns[AcctBucket::Hardirq as usize],
-                switches: at(6),
+                switches: at(ACCT_SWITCHES),
                 migrations: at(7),
                 irqs: at(8),
                 kvm_exits: at(9),
             });
         }
         None
+    }
+
+    /// How many CPUs there can be.
+    pub(crate) fn possible(&self) -> usize {
+        self.cpus.entries()
+    }
+
+    /// Switches of all CPUs that were traced so far, also of those that are offline now.
+    pub(crate) fn switches(&self) -> u64 {
+        let of = |cpu| self.cpus.entry(cpu)[ACCT_SWITCHES].load(Ordering::Acquire);
+        (0..self.cpus.entries()).map(of).fold(0, u64::wrapping_add)
     }
 
     /// Reads threads, at most [`THREADS_MAX`], in one call. `out` gets one entry per thread named: `None` when it is
