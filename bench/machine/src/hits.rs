@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use crate::works::Work;
 use anyhow::{Context, Result, bail, ensure};
 use bench_harness::{Args, Line, revision};
 use ostler_machine_memory::{Catalogue, Cores, Kind, Level, Node, Part, Range, System, Topology};
@@ -353,17 +354,16 @@ fn count(program: &Program, arguments: &[String], folder: &Path) -> Result<Count
     Counted::parse(&text)
 }
 
-/// Instructions of one run of the probe's `mix` on so many numbers, by cachegrind: what three runs take beyond one, halved.
-pub fn mix_instructions(numbers: u32) -> Result<f64> {
+/// Instructions of one run of a program of the probe's, by cachegrind: what three runs take beyond one, halved.
+pub fn instructions(work: Work) -> Result<f64> {
     let folder = tempfile::tempdir().context("could not create a temporary folder")?;
     let ourselves = std::env::current_exe().context("could not find this program")?;
     let of = |runs: &str| -> Result<u64> {
-        let numbers = numbers.to_string();
-        let words = ["probe", "mix", "MIX", &numbers, "1", runs];
+        let words = ["probe", "count", "COUNT", work.name(), runs];
         let mut command = vec![ourselves.clone()];
         command.extend(words.iter().map(PathBuf::from));
         let program = Program {
-            name: "mix",
+            name: work.name(),
             command,
         };
         let counted = count(&program, &["--cache-sim=no".to_owned()], folder.path())?;

@@ -2,8 +2,10 @@
 
 mod expected;
 mod hits;
+mod icount;
 mod probe;
 mod speeds;
+mod works;
 
 use std::path::Path;
 
@@ -41,17 +43,24 @@ const STEADY: &[(&str, &str, &str, f64, f64)] = &[
 struct Cli {
     #[command(flatten)]
     host: HostArgs,
-    /// Only what needs no emulated host: the hit rates.
-    #[arg(long)]
-    hits: bool,
-    /// All but that.
-    #[arg(long, conflicts_with = "hits")]
-    no_hits: bool,
-    /// Only how fast it is, and how many instructions it counts.
-    #[arg(long)]
-    speed: bool,
+    /// Only these; all unless said.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Group>,
     #[command(subcommand)]
     verb: Option<Verb>,
+}
+
+/// Cases that are measured together.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Group {
+    /// Hit rates, which need no emulated host.
+    Hits,
+    /// Latencies, bandwidth and how steady they are.
+    Memory,
+    /// Counts of instructions.
+    Icount,
+    /// How fast it is.
+    Speed,
 }
 
 #[derive(clap::Subcommand)]
@@ -68,41 +77,45 @@ fn main() -> Result<()> {
     if let Some(Verb::Probe { probe }) = cli.verb {
         return probe::run(probe);
     }
-    if cli.hits {
-        let mut broken = Vec::new();
-        hits::hits(&cli.host.args, PART, &mut broken)?;
-        held(&broken)
-    } else if cli.speed {
-        let mut broken = Vec::new();
-        let parts = Parts::ensure(&cli.host)?;
-        speeds::speeds(&cli.host.args, &parts, &mut broken)?;
-        held(&broken)
-    } else if cli.host.args.quick {
+    if cli.host.args.quick {
         quick(&cli.host.args)
     } else {
-        full(&cli.host, !cli.no_hits)
+        full(&cli.host, &cli.only)
     }
 }
 
-fn full(args: &HostArgs, hits: bool) -> Result<()> {
-    let parts = Parts::ensure(args)?;
-    let (args, own) = (&args.args, &parts.own_time);
-    let with_caches = scenario::parse(include_str!("scenario.toml"), Path::new("scenario.toml"))?;
-    let session = include_str!("session.sh").replace("RUNS", &RUNS.to_string());
+fn full(host: &HostArgs, only: &[Group]) -> Result<()> {
+    let asked = |group: Group| only.is_empty() || only.contains(&group);
+    let args = &host.args;
     let mut broken = Vec::new();
-    if hits {
+    if asked(Group::Hits) {
         hits::hits(args, PART, &mut broken)?;
     }
-    let host = parts.boot(&with_caches, own)?;
+    if only != [Group::Hits] {
+        let parts = Parts::ensure(host)?;
+        if asked(Group::Memory) {
+            memory(args, &parts, &mut broken)?;
+        }
+        if asked(Group::Icount) {
+            icount::counts(args, &parts, &mut broken)?;
+        }
+        if asked(Group::Speed) {
+            speeds::speeds(args, &parts)?;
+        }
+    }
+    held(&broken)
+}
+
+fn memory(args: &Args, parts: &Parts, broken: &mut Vec<String>) -> Result<()> {
+    let with_caches = scenario::parse(include_str!("scenario.toml"), Path::new("scenario.toml"))?;
+    let session = include_str!("session.sh").replace("RUNS", &RUNS.to_string());
+    let host = parts.boot(&with_caches, &parts.own_time)?;
     let quiet = host.run(&session, "END").context("the quiet session")?;
     let hogs = Hogs::start();
     let hogged = host.run(&session, "END").context("the hogged session")?;
     drop(hogs);
-    exact(args, &with_caches, &quiet, &hogged, &mut broken)?;
-    steady(args, &quiet, &hogged, &mut broken)?;
-    drop(host);
-    speeds::speeds(args, &parts, &mut broken)?;
-    held(&broken)
+    exact(args, &with_caches, &quiet, &hogged, broken)?;
+    steady(args, &quiet, &hogged, broken)
 }
 
 /// Whether all is as promised.

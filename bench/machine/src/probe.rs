@@ -11,6 +11,8 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use crate::works::{self, Work};
+
 /// What to measure.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Probe {
@@ -43,6 +45,15 @@ pub enum Probe {
         /// Figures.
         runs: u32,
     },
+    /// A program whose instructions are to be counted: ns.
+    Count {
+        /// The word before each figure.
+        word: String,
+        /// What it does.
+        work: Work,
+        /// Figures.
+        runs: u32,
+    },
 }
 
 /// A cache line, and a large page, in bytes.
@@ -68,6 +79,10 @@ pub fn run(probe: Probe) -> Result<()> {
             cores,
             runs,
         } => mix(&word, numbers, cores, runs),
+        Probe::Count { word, work, runs } => {
+            works::run(&word, work, runs);
+            Ok(())
+        }
     }
 }
 
@@ -122,10 +137,17 @@ fn lines(kib: usize) -> Result<Paged<Line>> {
 }
 
 /// A generator of numbers (xorshift): the same on every machine.
-struct Numbers(u64);
+pub struct Numbers(u64);
+
+impl Default for Numbers {
+    fn default() -> Numbers {
+        Numbers(88_172_645_463_325_252)
+    }
+}
 
 impl Numbers {
-    fn next(&mut self) -> u64 {
+    /// The next one.
+    pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -142,7 +164,7 @@ fn chase(word: &str, kib: usize, runs: u32) -> Result<()> {
     let lines = memory.all();
     // One cycle through all of them, in random order (Sattolo).
     let mut order: Vec<usize> = (0..lines.len()).collect();
-    let mut numbers = Numbers(88_172_645_463_325_252);
+    let mut numbers = Numbers::default();
     for at in (1..order.len()).rev() {
         order.swap(at, numbers.below(at));
     }
@@ -317,8 +339,9 @@ fn mix(word: &str, numbers: usize, cores: usize, runs: u32) -> Result<()> {
     Ok(())
 }
 
-fn sort_and_search(room: &mut [u64]) -> u64 {
-    let mut numbers = Numbers(88_172_645_463_325_252);
+/// Fills memory with numbers, sorts them and searches for as many.
+pub fn sort_and_search(room: &mut [u64]) -> u64 {
+    let mut numbers = Numbers::default();
     room.fill_with(|| numbers.next());
     room.sort_unstable();
     let mut sum = 0_u64;

@@ -10,10 +10,10 @@ use bench_harness::{Args, Line, cpu, median};
 use bench_host::{Host, Parts};
 use ostler_lab::image::LabDir;
 use ostler_lab::machine::Time;
-use ostler_lab::scenario;
+use ostler_lab::scenario::{self, Scenario};
 use ostler_lab::up::State;
 
-use crate::{BENCH, hits};
+use crate::BENCH;
 
 /// Numbers that a core sorts and searches for: they don't fit its L2.
 const WORK: u32 = 400_000;
@@ -23,8 +23,13 @@ const SORTS: u32 = 4;
 const RUNS: u32 = 3;
 /// On so many cores.
 const CORES: [u32; 4] = [1, 2, 4, 8];
-/// How far a count of instructions may be off.
-const ICOUNT: f64 = 0.13;
+/// A host with caches, and the same with no more than a clock.
+pub fn hosts() -> Result<(Scenario, Scenario)> {
+    let caches = scenario::parse(include_str!("speed.toml"), Path::new("speed.toml"))?;
+    let mut without = caches.clone();
+    without.host.caches = None;
+    Ok((caches, without))
+}
 
 /// How long the same work took.
 struct Speed {
@@ -34,18 +39,15 @@ struct Speed {
     cpu_s: Vec<f64>,
 }
 
-/// Measures it with caches, counting instructions and by plain TCG, in a boot of each; and holds the number of instructions against Valgrind's.
-pub fn speeds(args: &Args, parts: &Parts, broken: &mut Vec<String>) -> Result<()> {
-    let caches = scenario::parse(include_str!("speed.toml"), Path::new("speed.toml"))?;
-    let mut without = caches.clone();
-    without.host.caches = None;
+/// Measures it with caches, counting instructions and by plain TCG, in a boot of each.
+pub fn speeds(args: &Args, parts: &Parts) -> Result<()> {
+    let (caches, without) = hosts()?;
     let own = &parts.own_time;
     let measure = |scenario, time: &Time| in_host(&parts.boot(scenario, time)?);
     let modelled = measure(&caches, own)?;
     let counted = measure(&without, own)?;
     let plain = measure(&without, &Time::Wall { plugin: None })?;
 
-    icount(args, &counted[0], without.host.instruction_ns, broken)?;
     for (at, cores) in CORES.into_iter().enumerate() {
         // Without caches, an instruction costs the same whatever it does: its time tells how many there were.
         let count = f64::from(cores) * counted[at].inside_ns / without.host.instruction_ns;
@@ -58,30 +60,6 @@ pub fn speeds(args: &Args, parts: &Parts, broken: &mut Vec<String>) -> Result<()
             Line::of(BENCH, &case, "MIPS", mips(&ours[at]), mips(&plain[at])).print(args);
         }
     }
-    Ok(())
-}
-
-/// Holds the number of instructions that the machine's time makes of the work on one core against Valgrind's count. The emulated host's
-/// kernel has its ticks in between.
-fn icount(args: &Args, alone: &Speed, instruction_ns: f64, broken: &mut Vec<String>) -> Result<()> {
-    let ours = alone.inside_ns / instruction_ns / 1e6;
-    let theirs = hits::mix_instructions(WORK)? / 1e6;
-    let off = (ours / theirs - 1.0).abs();
-    if off > ICOUNT {
-        broken.push(format!(
-            "icount-mix: {ours:.2} million instructions here, {theirs:.2} by Valgrind: {:.1} % off, and {:.0} % is allowed",
-            off * 100.0,
-            ICOUNT * 100.0
-        ));
-    }
-    Line::of(
-        BENCH,
-        "icount-mix",
-        "million instructions",
-        vec![ours],
-        vec![theirs],
-    )
-    .print(args);
     Ok(())
 }
 
