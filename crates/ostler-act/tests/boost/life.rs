@@ -1,0 +1,145 @@
+//! The scheduler comes and goes, and nobody is lost.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ostler_act::{Host, LinuxHost, Scheduler, VcpuScheduler as _};
+use ostler_boost::Config;
+use ostler_model::{CpuId, Tid};
+
+use crate::stage::{Stage, WITHIN, admit, cpus, load, possible, release, settings, turn};
+
+#[test]
+fn threads_run_on_when_it_ends_and_it_can_come_again() {
+    let _turn = turn();
+    let name = "threads_run_on_when_it_ends_and_it_can_come_again";
+    let guests: [&[&str]; 2] = [&["spin"], &["spin"]];
+    let Some(stage) = Stage::set(name, Config::default(), &guests) else {
+        return;
+    };
+    let second = Scheduler::load(
+        Path::new("/sys"),
+        settings(Config::default()),
+        &[],
+        possible(),
+    );
+    let error = second.expect_err("there is room for one").to_string();
+    assert!(error.contains("another sched_ext scheduler"), "{error}");
+    stage.run_for(200_000_000, || {});
+    let Stage { scheduler, guests } = stage;
+    drop(scheduler);
+    let scheduled = || std::fs::read_to_string("/sys/kernel/sched_ext/state").expect("sysfs");
+    let start = Instant::now();
+    while scheduled().trim() != "disabled" {
+        assert!(start.elapsed() < WITHIN, "{}", scheduled());
+        thread::sleep(Duration::from_millis(5));
+    }
+    let ran = |tid: &Tid| {
+        let path = format!("/proc/{0}/task/{0}/schedstat", tid.0);
+        let text = std::fs::read_to_string(path).expect("it lives");
+        text.split(' ')
+            .next()
+            .and_then(|ns| ns.parse::<u64>().ok())
+            .expect("a number")
+    };
+    let threads: Vec<Tid> = guests
+        .iter()
+        .flat_map(|guest| guest.threads.clone())
+        .collect();
+    let before: Vec<u64> = threads.iter().map(ran).collect();
+    let start = Instant::now();
+    while threads
+        .iter()
+        .zip(&before)
+        .any(|(tid, before)| ran(tid) < before + 20_000_000)
+    {
+        assert!(start.elapsed() < WITHIN, "they stand still");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let again = load(name, Config::default(), &[]).expect("as before");
+    for thread in &threads {
+        assert!(
+            again.thread(*thread).expect("a map").is_some(),
+            "they kept the policy"
+        );
+        release(*thread);
+        assert!(
+            again.thread(*thread).expect("a map").is_none(),
+            "it was let go"
+        );
+    }
+}
+
+/// Affinities, policies and events change at random, as fast as they can.
+#[test]
+fn no_change_makes_it_lose_a_thread() {
+    let _turn = turn();
+    let guests: [&[&str]; 3] = [
+        &["spin", "nap", "nap"],
+        &["nap", "spin"],
+        &["nap", "nap", "nap"],
+    ];
+    let Some(stage) = Stage::set(
+        "no_change_makes_it_lose_a_thread",
+        Config::default(),
+        &guests,
+    ) else {
+        return;
+    };
+    let host = LinuxHost::detect();
+    let cpus: Vec<CpuId> = cpus().iter().collect();
+    let threads: Vec<Tid> = stage
+        .guests
+        .iter()
+        .flat_map(|guest| guest.threads.clone())
+        .collect();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                for &thread in &threads {
+                    stage.scheduler.event(thread).expect("it is there");
+                }
+            }
+        });
+        let mut dice = 1_u64;
+        for _ in 0..3000 {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let thread = threads[usize::try_from(dice >> 40).unwrap() % threads.len()];
+            let mask = 1 + (dice >> 20) % ((1 << cpus.len()) - 1);
+            let on = cpus
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| mask >> at & 1 == 1);
+            match dice >> 60 {
+                // Not for longer: on a core where one of the kernel's own computes, kernels that have no server for sched_ext (6.18) give its
+                // threads nothing, and after five seconds they end the scheduler for that.
+                0 | 1 => {
+                    release(thread);
+                    admit(thread);
+                }
+                _ => host
+                    .set_affinity(thread, &on.map(|(_, cpu)| *cpu).collect())
+                    .expect("it is ours"),
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(stage.scheduler.end().expect("a map"), None);
+    for &thread in &threads {
+        admit(thread);
+    }
+    let before: Vec<u64> = threads.iter().map(|t| stage.thread(*t).ran_ns).collect();
+    let start = Instant::now();
+    while threads
+        .iter()
+        .zip(&before)
+        .any(|(t, before)| stage.thread(*t).ran_ns <= *before)
+    {
+        assert!(start.elapsed() < WITHIN, "one has been forgotten");
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(stage.scheduler.end().expect("a map"), None);
+}

@@ -1,0 +1,320 @@
+//! Who has how much of the cores.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ostler_act::{Host, LinuxHost, VcpuScheduler as _};
+use ostler_boost::Config;
+use ostler_model::{CpuSet, Pid, Tid};
+
+use crate::stage::{ASLEEP, Guest, Stage, TICK_NS, WITHIN, employ, release, turn, two_cores};
+
+#[test]
+fn guests_that_compute_have_equal_shares() {
+    let _turn = turn();
+    let guests: [&[&str]; 4] = [&["spin"], &["spin"], &["spin"], &["spin"]];
+    let Some(stage) = Stage::set(
+        "guests_that_compute_have_equal_shares",
+        Config::default(),
+        &guests,
+    ) else {
+        return;
+    };
+    stage.run_for(2_000_000_000, || {});
+    let ran = stage.ran();
+    assert_equal(&ran, 1);
+}
+
+fn assert_equal(ran: &[u64], cores: u64) {
+    let (least, most) = (ran.iter().min().unwrap(), ran.iter().max().unwrap());
+    let turns = 2 * cores * (Config::default().slice_ns + TICK_NS);
+    assert!(most - least <= turns, "{ran:?}: {turns} apart at most");
+}
+
+#[test]
+fn guests_share_all_cores_of_a_queue_equally() {
+    let _turn = turn();
+    let test = "guests_share_all_cores_of_a_queue_equally";
+    let guests: [&[&str]; 3] = [&["spin"], &["spin"], &["spin"]];
+    let Some(cores) = two_cores(test) else { return };
+    let Some(stage) = Stage::on(&cores, test, Config::default(), &guests) else {
+        return;
+    };
+    stage.run_for(3_000_000_000, || {});
+    assert_equal(&stage.ran(), 2);
+}
+
+/// A guest of four vCPUs of which one is busy has what four are due.
+#[test]
+fn what_sleeping_vcpus_leave_their_siblings_have() {
+    let _turn = turn();
+    let guests: [&[&str]; 2] = [&["spin", "rest", "rest", "rest"], &["spin"; 4]];
+    let test = "what_sleeping_vcpus_leave_their_siblings_have";
+    let Some(stage) = Stage::set(test, Config::default(), &guests) else {
+        return;
+    };
+    // They have fallen asleep by then, on the core that all share.
+    stage.run_for(2_500_000_000, || {});
+    let before = stage.ran();
+    stage.run_for(4_500_000_000, || {});
+    let ran = stage.ran_since(&before);
+    let of_all = ran[0] as f64 / ran.iter().sum::<u64>() as f64;
+    assert!((of_all - 0.5).abs() < 0.03, "{of_all}");
+}
+
+/// What one leaves that is told, asleep, to be on another domain's core, its sibling there has from then on, and that which it left no longer.
+#[test]
+fn who_is_told_to_sleep_elsewhere_leaves_its_share_there() {
+    let _turn = turn();
+    let test = "who_is_told_to_sleep_elsewhere_leaves_its_share_there";
+    let Some(cores) = two_cores(test) else { return };
+    let each: Vec<CpuSet> = cores.iter().map(CpuSet::single).collect();
+    let guests: [&[&str]; 3] = [&["spin", "spin", "rest"], &["spin"], &["spin"]];
+    let Some(stage) = Stage::across(&each, test, Config::default(), &guests) else {
+        return;
+    };
+    let host = LinuxHost::detect();
+    let threads = &stage.guests[0].threads;
+    let confine = |thread: Tid, to: usize| host.set_affinity(thread, &each[to]);
+    let places = [
+        (threads[0], 0),
+        (threads[1], 1),
+        (threads[2], 0),
+        (stage.guests[1].threads[0], 0),
+        (stage.guests[2].threads[0], 1),
+    ];
+    for (thread, to) in places {
+        confine(thread, to).expect("it is ours");
+    }
+    // It has fallen asleep by then, on either core.
+    let ran = || places.map(|(thread, _)| stage.thread(thread).ran_ns);
+    stage.run_for(6_000_000_000, || {});
+    for to in [0, 1] {
+        confine(threads[2], to).expect("it is ours");
+        let before = ran();
+        stage.run_for(stage.ran().iter().sum::<u64>() + 4_000_000_000, || {});
+        let after = ran();
+        let had = |at: usize| (after[at] - before[at]) as f64;
+        let of = [had(0) / (had(0) + had(3)), had(1) / (had(1) + had(4))];
+        assert!((of[to] - 0.667).abs() < 0.03, "asleep on {to}: {of:?}");
+        assert!((of[1 - to] - 0.5).abs() < 0.03, "asleep on {to}: {of:?}");
+    }
+}
+
+/// One that wakes among others that compute.
+#[test]
+fn one_that_wakes_stays_on_the_core_where_it_slept() {
+    let _turn = turn();
+    let test = "one_that_wakes_stays_on_the_core_where_it_slept";
+    let guests: [&[&str]; 5] = [&["nap"], &["spin"], &["spin"], &["spin"], &["spin"]];
+    let Some(cores) = two_cores(test) else { return };
+    let Some(stage) = Stage::on(&cores, test, Config::default(), &guests) else {
+        return;
+    };
+    let naps = stage.guests[0].threads[0];
+    let (mut was, mut woken, mut moved) = (stage.thread(naps), 0, 0);
+    stage.run_for(6_000_000_000, || {
+        let is = stage.thread(naps);
+        // As often as it is seen to have run anew.
+        if is.ran_ns > was.ran_ns && is.state == ASLEEP {
+            woken += 1;
+            moved += u32::from(is.cpu != was.cpu);
+            was = is;
+        }
+    });
+    assert!(woken >= 20, "{woken}");
+    assert!(moved * 5 < woken, "{moved} moves of {woken}");
+}
+
+/// One that wakes where a core sleeps comes to no queue. What it slept through is lost all the same, and isn't had of those that come after it.
+#[test]
+fn what_was_slept_through_is_lost_on_a_core_that_slept_as_well() {
+    let _turn = turn();
+    let test = "what_was_slept_through_is_lost_on_a_core_that_slept_as_well";
+    let guests: [&[&str]; 4] = [&["spin"], &["late"], &["later"], &["later"]];
+    let Some(cores) = two_cores(test) else { return };
+    let Some(stage) = Stage::on(&cores, test, Config::default(), &guests) else {
+        return;
+    };
+    let start = Instant::now();
+    while stage.ran().iter().any(|ran| *ran < 10_000_000) {
+        assert!(start.elapsed() < WITHIN, "{:?}", stage.ran());
+        thread::sleep(Duration::from_millis(2));
+    }
+    let before = stage.ran();
+    stage.run_for(before.iter().sum::<u64>() + 1_500_000_000, || {});
+    assert_equal(&stage.ran_since(&before), 2);
+}
+
+/// The kernel hands a core on from one that is about to sleep to the one that it wakes, past any queue, as long as some core of the host is idle.
+#[test]
+fn two_that_wake_each_other_keep_nobody_from_a_core() {
+    let _turn = turn();
+    let test = "two_that_wake_each_other_keep_nobody_from_a_core";
+    let pair = ["ask", "answer"].as_slice();
+    let Some(cores) = two_cores(test) else { return };
+    let Some(stage) = Stage::on(&cores, test, Config::default(), &[pair; 4]) else {
+        return;
+    };
+    // Not for synchronisation. Whoever looks at them now and then keeps the host's other cores from being idle.
+    let before = stage.ran();
+    thread::sleep(Duration::from_secs(1));
+    assert_equal(&stage.ran_since(&before), 2);
+}
+
+/// As vhost workers do, and much else that a host has to do.
+#[test]
+fn the_kernels_own_work_on_a_core_costs_all_guests_alike() {
+    let _turn = turn();
+    let test = "the_kernels_own_work_on_a_core_costs_all_guests_alike";
+    let guests: [&[&str]; 3] = [&["spin"], &["spin", "nap"], &["spin"]];
+    let Some(cores) = two_cores(test) else { return };
+    let Some(stage) = Stage::on(&cores, test, Config::default(), &guests) else {
+        return;
+    };
+    // One that nobody let in.
+    let workers = Guest::start(&["nap", "twitch", "twitch"]);
+    let host = LinuxHost::detect();
+    let each = cores.iter().cycle();
+    for (&worker, core) in workers.threads.iter().zip(each) {
+        let set = host.set_affinity(worker, &CpuSet::single(core));
+        set.expect("it is ours");
+    }
+    stage.run_for(4_000_000_000, || {});
+    let ran = stage.ran();
+    assert_equal(&[ran[0], ran[2]], 2);
+    // What its one vCPU leaves, asleep, the other has.
+    let of_due = ran[1] as f64 / (2 * ran[0]) as f64;
+    assert!((of_due - 1.0).abs() < 0.08, "{of_due} of two shares");
+}
+
+/// How long a thread has run, by the kernel's count.
+fn run_time(process: Pid, thread: Tid) -> u64 {
+    let path = format!("/proc/{}/task/{}/schedstat", process.0, thread.0);
+    let text = std::fs::read_to_string(&path).expect("the kernel counts it");
+    let ran = text.split(' ').next().and_then(|word| word.parse().ok());
+    ran.unwrap_or_else(|| panic!("{path}: {text}"))
+}
+
+/// A guest's vhost workers aren't let in, and go before all vCPUs; so does a QEMU that emulates a device. Where they work so much, the vCPU runs
+/// seldom, and what they ran in between is charged to it at once: so it is ahead by more than a turn, and then waits for longer.
+#[test]
+fn what_a_guests_other_threads_run_is_its_own() {
+    let _turn = turn();
+    let test = "what_a_guests_other_threads_run_is_its_own";
+    let guests: [&[&str]; 3] = [&["spin", "twitch"], &["spin"], &["spin"]];
+    let Some(mut stage) = Stage::set(test, Config::default(), &guests) else {
+        return;
+    };
+    let serves = stage.guests[0].pid();
+    let worker = stage.guests[0].threads.pop().expect("it twitches");
+    release(worker);
+    let (ran_before, service_before) = (stage.ran(), run_time(serves, worker));
+    stage.run_for(ran_before.iter().sum::<u64>() + 2_000_000_000, || {});
+    let service = run_time(serves, worker) - service_before;
+    let mut ran = stage.ran_since(&ran_before);
+    assert!(
+        service > 200_000_000,
+        "it is to have much of a fair share: {service}"
+    );
+    ran[0] += service;
+    assert_equal(&ran, 3);
+}
+
+/// A worker that is flooded, for a guest that hardly asks for it: the two together have a guest's share, and not two.
+#[test]
+fn a_worker_without_end_has_no_more_than_its_guests_share() {
+    let _turn = turn();
+    let test = "a_worker_without_end_has_no_more_than_its_guests_share";
+    let config = Config {
+        limit_ns: 10_000_000,
+        ..Config::default()
+    };
+    let guests: [&[&str]; 3] = [&["spin", "spin"], &["spin"], &["spin"]];
+    let Some(mut stage) = Stage::set(test, config, &guests) else {
+        return;
+    };
+    let worker = employ(&mut stage);
+    let (before, at_first) = (stage.ran(), stage.thread(worker).ran_ns);
+    stage.run_for(before.iter().sum::<u64>() + 2_000_000_000, || {});
+    let mut ran = stage.ran_since(&before);
+    ran[0] += stage.thread(worker).ran_ns - at_first;
+    let (least, most) = (ran.iter().min().unwrap(), ran.iter().max().unwrap());
+    let apart = 2 * (config.limit_ns + config.slice_ns + TICK_NS);
+    assert!(most - least <= apart, "{ran:?}: {apart} apart at most");
+}
+
+/// It does IO all the time, so it never pays by waiting; and it is well within its share, but for its first second.
+#[test]
+fn what_a_guest_leaves_pays_for_its_busy_moment() {
+    let _turn = turn();
+    let config = Config {
+        limit_ns: 20_000_000,
+        threshold: 1,
+        ..Config::default()
+    };
+    let test = "what_a_guest_leaves_pays_for_its_busy_moment";
+    let guests: [&[&str]; 3] = [&["surge"], &["spin"], &["spin"]];
+    let Some(stage) = Stage::set(test, config, &guests) else {
+        return;
+    };
+    let io = stage.guests[0].threads[0];
+    let guest = || stage.scheduler.guest(1).expect("a map").expect("a guest");
+    let mut most = 0;
+    stage.run_for(2_500_000_000, || {
+        stage.scheduler.event(io).expect("it is there");
+        most = most.max(guest().balance_ns);
+    });
+    let limit = config.limit_ns.cast_signed();
+    assert!(most > limit / 2, "it was boosted, by {most} ns");
+    let left = guest();
+    assert!(left.balance_ns < limit / 4, "{left:?}");
+    assert!(
+        stage.thread(io).vcpu.does_io(&config),
+        "{:?}",
+        stage.thread(io)
+    );
+}
+
+#[test]
+fn a_storm_of_events_takes_no_more_than_the_limit() {
+    let _turn = turn();
+    let config = Config {
+        limit_ns: 40_000_000,
+        ..Config::default()
+    };
+    let guests: [&[&str]; 2] = [&["spin"], &["spin"]];
+    let Some(stage) = Stage::set(
+        "a_storm_of_events_takes_no_more_than_the_limit",
+        config,
+        &guests,
+    ) else {
+        return;
+    };
+    let greedy = stage.guests[0].threads[0];
+    let mut checks = 0;
+    stage.run_for(3_000_000_000, || {
+        for _ in 0..10 {
+            stage.scheduler.event(greedy).expect("it is there");
+        }
+        let ran = stage.ran();
+        let apart = i128::from(ran[0]) - i128::from(ran[1]);
+        // Two balances of opposite signs, and turns of both.
+        let turns = 2 * (2 * config.slice_ns + config.slice_max_ns + 2 * TICK_NS);
+        let most = i128::from(2 * config.limit_ns + turns);
+        assert!(apart.abs() <= most, "{ran:?}: {most} apart at most");
+        checks += 1;
+    });
+    assert!(checks > 10, "it was looked at {checks} times only");
+    let balances = [1, 2].map(|number| stage.scheduler.guest(number).unwrap().unwrap());
+    assert_eq!(balances[0].balance_ns + balances[1].balance_ns, 0);
+    assert!(
+        balances[0].borrowed_ns > 0,
+        "it was boosted, and stopped: {balances:?}"
+    );
+    assert!(
+        balances[0].balance_ns.unsigned_abs() <= config.limit_ns,
+        "{balances:?}"
+    );
+    assert!(stage.thread(greedy).boosts > 0);
+}

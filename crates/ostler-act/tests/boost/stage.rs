@@ -1,0 +1,321 @@
+//! Guests, which are processes of this very program, and the scheduler that has their threads.
+
+use std::io::{self, BufRead, BufReader, Read as _, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ostler_act::{BoostError, Host, LinuxHost, SCHED_EXT_ONCE, Scheduler, VcpuScheduler as _};
+use ostler_boost::{Config, Settings, Thread};
+use ostler_model::{CpuId, CpuSet, Pid, Tid};
+
+/// One scheduler at a time is all that a host has room for.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// A test's turn, which tells at its end how long it was.
+pub struct Turn {
+    _alone: MutexGuard<'static, ()>,
+    began: Instant,
+}
+
+pub fn turn() -> Turn {
+    let alone = TURN.lock();
+    Turn {
+        _alone: alone.unwrap_or_else(std::sync::PoisonError::into_inner),
+        began: Instant::now(),
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        println!("took {:.1} s", self.began.elapsed().as_secs_f64());
+    }
+}
+
+/// What the scheduler calls one that sleeps (`bpf/core/boost_maps.h`).
+pub const ASLEEP: u32 = 0;
+
+/// How long anything may take.
+pub const WITHIN: Duration = Duration::from_mins(1);
+
+/// What a slice can be late by: a tick at 100 Hz.
+pub const TICK_NS: u64 = 10_000_000;
+
+/// A guest's process. A thread for each line: `spin` computes, `nap` does so for a millisecond in ten, `surge` for a second and then as `nap`, `twitch`
+/// for a moment, again and again, `serve` for a moment each time that it is poked, by a line that says so, `rest` naps for two seconds and then sleeps, `late` and `later` do so for one and a half seconds, or a fifth more, and then compute, and `ask` and `answer` wake
+/// each other.
+#[test]
+#[ignore = "it is started by the tests, as a process of its own"]
+fn a_guest() {
+    let (asked, ask) = io::pipe().expect("a pipe");
+    let (answered, answer) = io::pipe().expect("a pipe");
+    let (poked, mut poke) = io::pipe().expect("a pipe");
+    for kind in io::stdin().lock().lines() {
+        let Ok(kind) = kind else { return };
+        if kind == "poke" {
+            poke.write_all(b".").expect("a pipe");
+            continue;
+        }
+        let (tell, told) = mpsc::channel();
+        let ends = match kind.as_str() {
+            "ask" => Some((answered.try_clone(), ask.try_clone())),
+            "answer" => Some((asked.try_clone(), answer.try_clone())),
+            _ => None,
+        };
+        let mut poked = poked.try_clone().expect("a pipe");
+        thread::spawn(move || {
+            let tid = rustix::thread::gettid().as_raw_nonzero().get();
+            tell.send(tid).expect("the main thread waits");
+            if let Some((from, to)) = ends {
+                let (mut from, mut to) = (from.expect("a pipe"), to.expect("a pipe"));
+                if kind == "ask" {
+                    to.write_all(b".").expect("a pipe");
+                }
+                loop {
+                    from.read_exact(&mut [0]).expect("a pipe");
+                    to.write_all(b".").expect("a pipe");
+                }
+            }
+            let (busy, idle) = match kind.as_str() {
+                "twitch" | "serve" => (200, 600),
+                _ => (1000, 9000),
+            };
+            match kind.as_str() {
+                "late" => thread::sleep(Duration::from_millis(1500)),
+                "later" => thread::sleep(Duration::from_millis(1800)),
+                _ => {}
+            }
+            let began = Instant::now();
+            let goes_on = || match kind.as_str() {
+                "spin" | "late" | "later" => true,
+                "surge" => began.elapsed() < Duration::from_secs(1),
+                _ => false,
+            };
+            loop {
+                if kind == "serve" {
+                    poked.read_exact(&mut [0]).expect("a pipe");
+                }
+                let start = Instant::now();
+                while goes_on() || start.elapsed() < Duration::from_micros(busy) {
+                    std::hint::spin_loop();
+                }
+                if kind == "serve" {
+                    continue;
+                }
+                thread::sleep(
+                    if kind == "rest" && began.elapsed() > Duration::from_secs(2) {
+                        Duration::from_hours(1)
+                    } else {
+                        Duration::from_micros(idle)
+                    },
+                );
+            }
+        });
+        println!("\nthread {}", told.recv().expect("its number"));
+    }
+    std::process::exit(0);
+}
+
+pub struct Guest {
+    pub process: Child,
+    pub threads: Vec<Tid>,
+}
+
+impl Guest {
+    pub fn start(kinds: &[&str]) -> Guest {
+        let mut process = Command::new(std::env::current_exe().expect("this very program"))
+            .args(["stage::a_guest", "--exact", "--ignored", "--nocapture"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("this very program");
+        let input = process.stdin.as_mut().expect("a pipe");
+        for kind in kinds {
+            writeln!(input, "{kind}").expect("it listens");
+        }
+        let output = BufReader::new(process.stdout.take().expect("a pipe"));
+        let told = output.lines().map_while(Result::ok);
+        let threads = told
+            .filter_map(|line| line.strip_prefix("thread ")?.parse().ok())
+            .take(kinds.len())
+            .map(Tid)
+            .collect();
+        Guest { process, threads }
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid(self.process.id())
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The scheduler, and guests whose threads it has, on one core.
+pub struct Stage {
+    pub scheduler: Scheduler,
+    pub guests: Vec<Guest>,
+}
+
+pub fn settings(config: Config) -> Settings {
+    Settings {
+        config,
+        wake_granularity_ns: 1_000_000,
+        domains: 0,
+        spare: 0,
+    }
+}
+
+pub fn me() -> Tid {
+    let tid = rustix::thread::gettid().as_raw_nonzero().get();
+    Tid(tid.unsigned_abs())
+}
+
+pub fn cpus() -> CpuSet {
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").expect("sysfs");
+    online.parse().expect("a list")
+}
+
+pub fn possible() -> u32 {
+    cpus().iter().map(|cpu| cpu.0 + 1).max().expect("a core")
+}
+
+/// The last core: the lab's guests are on the first ones.
+pub fn core() -> CpuId {
+    CpuId(possible() - 1)
+}
+
+/// Lets a thread in.
+pub fn admit(thread: Tid) {
+    let set = LinuxHost::detect().set_policy(thread, SCHED_EXT_ONCE);
+    set.expect("it is ours");
+}
+
+/// Gives it back to the kernel's own scheduler.
+pub fn release(thread: Tid) {
+    let set = LinuxHost::detect().set_policy(thread, libc::SCHED_OTHER);
+    set.expect("it is ours");
+}
+
+/// Whoever runs the tests says whether this host is one to try a scheduler on.
+const INVITED: &str = "OSTLER_TEST_SCHEDULER";
+
+pub fn load(test: &str, config: Config, domains: &[CpuSet]) -> Option<Scheduler> {
+    if std::env::var_os(INVITED).is_none() {
+        println!("SKIP {test}: it gives this host another scheduler; set {INVITED}=1 if it may");
+        return None;
+    }
+    // Whoever runs this may have confined it to the very core that the guests are to have.
+    let _ = std::fs::write("/sys/fs/cgroup/cgroup.procs", "0");
+    let began = Instant::now();
+    match Scheduler::load(Path::new("/sys"), settings(config), domains, possible()) {
+        Ok(scheduler) => {
+            println!("loaded in {:.1} s", began.elapsed().as_secs_f64());
+            Some(scheduler)
+        }
+        Err(e @ BoostError::NoSchedExt { .. }) => {
+            println!("SKIP {test}: {e}");
+            None
+        }
+        Err(e) => panic!("{e}"),
+    }
+}
+
+impl Stage {
+    /// Guests numbered from one on, by what their threads do.
+    pub fn set(test: &str, config: Config, guests: &[&[&str]]) -> Option<Stage> {
+        Stage::on(&[core()].into_iter().collect(), test, config, guests)
+    }
+
+    /// The same on some cores, which share a queue.
+    pub fn on(on: &CpuSet, test: &str, config: Config, guests: &[&[&str]]) -> Option<Stage> {
+        Stage::across(&[*on], test, config, guests)
+    }
+
+    /// The same on some cores, which share queues as told.
+    pub fn across(
+        domains: &[CpuSet],
+        test: &str,
+        config: Config,
+        guests: &[&[&str]],
+    ) -> Option<Stage> {
+        let scheduler = load(test, config, domains)?;
+        let host = LinuxHost::detect();
+        let on = domains
+            .iter()
+            .fold(CpuSet::EMPTY, |all, set| all.union(set));
+        let on = &on;
+        // The test is the kernel's own scheduler's, which goes before: not on those cores.
+        let others = cpus().difference(on);
+        if !others.is_empty() {
+            host.set_affinity(me(), &others).expect("it is ours");
+        }
+        let guests: Vec<Guest> = guests.iter().map(|kinds| Guest::start(kinds)).collect();
+        for (number, guest) in (1..).zip(&guests) {
+            scheduler.own(guest.pid(), number).expect("room for it");
+            for &thread in &guest.threads {
+                host.set_affinity(thread, on).expect("it is ours");
+                admit(thread);
+            }
+        }
+        Some(Stage { scheduler, guests })
+    }
+
+    pub fn thread(&self, thread: Tid) -> Thread {
+        let known = self.scheduler.thread(thread).expect("a map");
+        known.unwrap_or_else(|| panic!("{thread:?} was let in: {:?}", self.scheduler.end()))
+    }
+
+    /// By guest: how long its threads have run.
+    pub fn ran(&self) -> Vec<u64> {
+        let of = |guest: &Guest| guest.threads.iter().map(|t| self.thread(*t).ran_ns).sum();
+        self.guests.iter().map(of).collect()
+    }
+
+    /// The same since an earlier time.
+    pub fn ran_since(&self, before: &[u64]) -> Vec<u64> {
+        let both = self.ran().into_iter().zip(before);
+        both.map(|(now, before)| now - before).collect()
+    }
+
+    /// Goes on until the guests have run for so long together.
+    pub fn run_for(&self, ns: u64, mut meanwhile: impl FnMut()) {
+        let start = Instant::now();
+        while self.ran().iter().sum::<u64>() < ns {
+            assert!(
+                start.elapsed() < WITHIN,
+                "{:?}, {:?}",
+                self.ran(),
+                self.scheduler.end()
+            );
+            meanwhile();
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// The last two cores, where there are three and more.
+pub fn two_cores(test: &str) -> Option<CpuSet> {
+    let cpus = cpus();
+    if cpus.len() < 3 {
+        println!("SKIP {test}: it wants two cores and one besides");
+        return None;
+    }
+    Some(cpus.iter().skip(cpus.len() as usize - 2).collect())
+}
+
+/// Has the last thread of the first guest work for its vCPUs from now on, let in as they are.
+pub fn employ(stage: &mut Stage) -> Tid {
+    let worker = stage.guests[0].threads.pop().expect("it has one");
+    release(worker);
+    stage.scheduler.works(worker, 1).expect("room for it");
+    admit(worker);
+    assert_eq!(stage.thread(worker).works, 1);
+    worker
+}
