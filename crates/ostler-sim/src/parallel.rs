@@ -78,7 +78,7 @@ struct Shared {
     enough: bool,
 }
 
-/// A thread that panics has nobody wait for its job: its panic goes on in whoever asked.
+/// A thread that panics has nobody wait for its job, and who is handed them and panics, for his turn: the panic goes on in whoever asked.
 struct Wakes<'a>(&'a Mutex<Shared>, &'a Condvar);
 
 impl Drop for Wakes<'_> {
@@ -132,6 +132,7 @@ pub fn in_turn<T: Send>(
             });
         }
         drop(told);
+        let _wakes = Wakes(&shared, &moved);
         let mut early = BTreeMap::new();
         let mut due = 0;
         for (at, came) in heard {
@@ -250,40 +251,52 @@ mod tests {
         in_turn(8, threads(2), &job, &mut |_, ()| ControlFlow::Continue(()));
     }
 
-    /// What is handed over after a job's panic doesn't have the others wait for that job.
+    /// Whether it ends with a panic, instead of waiting for ever.
     #[expect(
         clippy::disallowed_methods,
-        reason = "a thread that may be left behind, as one that hangs is to fail this test"
+        reason = "a thread that may be left behind, as one that hangs is to fail the test"
     )]
+    fn panics(all: impl FnOnce() + Send + 'static) -> bool {
+        let (told, heard) = mpsc::channel();
+        thread::spawn(move || told.send(catch_unwind(AssertUnwindSafe(all)).is_err()));
+        let ended = heard.recv_timeout(Duration::from_mins(1));
+        ended.expect("it ends, one way or the other")
+    }
+
+    /// What is handed over after a job's panic doesn't have the others wait for that job.
     #[test]
     fn a_panic_before_the_first_job_is_over_ends_all() {
-        let (told, heard) = mpsc::channel();
-        thread::spawn(move || {
-            let panicked = AtomicBool::new(false);
-            let job = |at: usize| {
-                if at == 1 {
-                    panicked.store(true, Ordering::SeqCst);
-                    panic!("the second");
-                }
-                while at == 0 && !panicked.load(Ordering::SeqCst) {
-                    thread::yield_now();
-                }
-                // By then it is over there.
-                let turns = if at == 0 { 50_000 } else { 0 };
-                (0..turns).for_each(|_| thread::yield_now());
-            };
-            let all = catch_unwind(AssertUnwindSafe(|| {
-                in_turn(
-                    100,
-                    threads(2),
-                    &job,
-                    &mut |_, ()| ControlFlow::Continue(()),
-                );
-            }));
-            told.send(all.is_err())
-        });
-        let ended = heard.recv_timeout(Duration::from_mins(1));
-        assert_eq!(ended, Ok(true), "its panic goes on in whoever asked");
+        let panicked = AtomicBool::new(false);
+        let job = move |at: usize| {
+            if at == 1 {
+                panicked.store(true, Ordering::SeqCst);
+                panic!("the second");
+            }
+            while at == 0 && !panicked.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+            // By then it is over there.
+            let turns = if at == 0 { 50_000 } else { 0 };
+            (0..turns).for_each(|_| thread::yield_now());
+        };
+        assert!(panics(move || {
+            in_turn(
+                100,
+                threads(2),
+                &job,
+                &mut |_, ()| ControlFlow::Continue(()),
+            );
+        }));
+    }
+
+    #[test]
+    fn a_panic_of_who_is_handed_jobs_ends_all() {
+        assert!(panics(|| {
+            in_turn(100, threads(2), &|at| at, &mut |at, _| {
+                assert_ne!(at, 3, "the fourth");
+                ControlFlow::Continue(())
+            });
+        }));
     }
 
     #[test]
