@@ -234,6 +234,25 @@ fn what_is_to_be_kept_stays_until_undo() {
     assert_eq!(scene.seen(), before);
 }
 
+/// Who has its periods told, and then reads none of them, keeps nothing from being put back.
+#[test]
+fn what_is_acted_is_gone_though_nobody_reads_the_periods() {
+    let test = "what_is_acted_is_gone_though_nobody_reads_the_periods";
+    let Some(scene) = Scene::new(test, QUICK) else {
+        return;
+    };
+    let before = scene.seen();
+    let (reads, writes) = std::io::pipe().expect("a pipe");
+    let mut steward = scene.place.start_into(&["--act", "--json"], writes);
+    // A line is a kilobyte and more, so the pipe is full by then.
+    steward.until("periods enough", |status| {
+        status["seq"].as_u64() > Some(100) && scene.seen() != before
+    });
+    assert!(steward.ends(), "it waits for its reader");
+    assert_eq!(scene.seen(), before);
+    drop(reads);
+}
+
 /// A journal of its own doesn't make a second one welcome, neither at its start nor by a later word of its configuration.
 #[test]
 fn a_second_steward_with_another_journal_does_not_act() {

@@ -157,8 +157,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         running: config,
         host,
     };
+    // Until all is put back: who reads them must not hold that up.
+    let mut lines = args.json.then(Lines::start).transpose()?;
     let result = serve(
         args,
+        &mut lines,
         &mut steward,
         &mut waiter,
         &shared,
@@ -168,6 +171,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     // Others see the steward until it has put things back; then the socket goes.
     let ended = steward.end();
     drop(server);
+    drop(lines);
     result.and(ended).map(|()| ExitCode::SUCCESS)
 }
 
@@ -212,6 +216,7 @@ fn record(config: &RecordConfig) -> anyhow::Result<Option<Recorder>> {
 
 fn serve(
     args: &Args,
+    lines: &mut Option<Lines>,
     steward: &mut Steward,
     waiter: &mut Waiter,
     shared: &Shared,
@@ -219,7 +224,6 @@ fn serve(
     files: &mut Files<'_>,
 ) -> anyhow::Result<()> {
     let most = args.periods().unwrap_or(u64::MAX);
-    let mut lines = args.json.then(Lines::start).transpose()?;
     let mut turns = 0_u64;
     // The first snapshot is where counting begins: there is nothing to wait for.
     let mut due = Some((0, ostler_model::Nanos::ZERO));
@@ -227,7 +231,7 @@ fn serve(
         if let Some((missed, lateness)) = due.take() {
             steward.turn(missed, lateness);
             steward.publish(shared);
-            if let Some(lines) = &mut lines {
+            if let Some(lines) = lines {
                 lines.offer(&shared.get());
             }
             turns += 1;

@@ -77,11 +77,16 @@ impl Place {
     }
 
     pub fn start(&self, more: &[&str]) -> Steward<'_> {
+        self.start_into(more, Stdio::null())
+    }
+
+    /// The same with its standard output told.
+    pub fn start_into(&self, more: &[&str], output: impl Into<Stdio>) -> Steward<'_> {
         let child = Command::new(env!("CARGO_BIN_EXE_ostler"))
             .args(["run", "--config", &self.shown("ostler.toml")])
             .args(more)
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(output)
             .stderr(Stdio::piped())
             .spawn()
             .expect("the program runs");
@@ -150,6 +155,20 @@ impl Steward<'_> {
         let ended = self.child.wait().expect("a child");
         assert!(ended.success(), "{ended}: {log}");
         log
+    }
+
+    /// Tells it to end; whether it does.
+    pub fn ends(mut self) -> bool {
+        self.signal(Signal::TERM);
+        let due = Instant::now() + PATIENCE;
+        while Instant::now() < due {
+            if let Some(ended) = self.child.try_wait().expect("a child") {
+                assert!(ended.success(), "{ended}: {}", self.log());
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        false
     }
 
     /// Ends it at once.
