@@ -13,6 +13,7 @@ mod loads;
 mod machine;
 mod shares;
 mod sharing;
+mod side;
 mod summary;
 mod table;
 
@@ -24,6 +25,7 @@ pub use ostler_report::figures::{Figures, PolicyLine};
 pub use ostler_report::timeline::{Cores, Decision, Interval, Sample, Timeline};
 pub use ostler_report::{Family, Spread};
 pub use sharing::{Account, GuestShare, GuestSpan, GuestTimeline, Sharing};
+pub use side::{Side, render_compared};
 pub use summary::{Clock, CurvePoint, Host, PolicySummary, RunSummary};
 
 use ostler_report::timeline;

@@ -1,53 +1,29 @@
 //! `ostler sim compare`: two runs of the same scenario side by side: of the lab and the simulator, of two programs, of two seeds.
 //!
-//! Two worlds needn't agree about a figure to be of the same mind about a policy. So each figure is told twice: one run's beside the other's, and what a
-//! policy does to it in each, against the policy that comes first. **Directions agree** where both runs say that it makes the figure more, or both less; a
-//! change below [`SAME`] in a run is none, and contradicts nothing.
+//! What is compared and when directions agree: `ostler_outcome::compare`. Here runs are read, and what came of it is shown.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail};
+use ostler_outcome::compare::{Line, Pair, compare, lines};
+use ostler_outcome::events::{Event, Stamped};
+use ostler_outcome::report::{Side, render_compared};
 use ostler_report::say::{short, times};
-use serde::Serialize;
-use serde_json::Value;
 
 use crate::output::{self, Paint, Table};
-
-/// A policy that changes a figure by less than this doesn't.
-const SAME: f64 = 0.05;
-
-/// The figures that are compared, where both runs have them.
-const FIGURES: [&str; 16] = [
-    "max_rate_under_slo",
-    "slo_met_share",
-    "core_seconds",
-    "be_core_seconds",
-    "p50_us",
-    "p95_us",
-    "p99_us",
-    "ops_per_s",
-    "ctx_switches_per_s",
-    "migrations_per_s",
-    "irqs_per_s",
-    "irq_to_run_p99_us",
-    "neighbour_throughput",
-    "energy_j",
-    "local_unused",
-    "moved_mib",
-];
 
 /// Show two runs of a scenario side by side: the lab's and the simulator's, say
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Each file has the JSON lines of a run: of `ostler lab run --json FILE` or `ostler sim --json`. Policies are compared with the first of them, \
-    in each run.\n\n\
-    Examples:\n  ostler sim scenarios/vspace-ramp.toml --json > sim.jsonl\n  ostler sim compare lab.jsonl sim.jsonl --json\n\n\
-    Exit codes: 0 shown; 1 a file can't be read, or with --agree, a policy does one thing in one run and another in the other."
+    after_help = "Each run is a file with its JSON lines, of `ostler lab run --json FILE` or `ostler sim --json`, or the folder that the lab keeps of it. Policies are compared with the \
+    first of them, and each with each other, in each run.\n\n\
+    Examples:\n  ostler sim scenarios/vspace-ramp.toml --json > sim.jsonl\n  ostler sim compare lab.jsonl sim.jsonl --report beside.html\n  \
+    ostler sim compare target/lab/runs/0001-vspace-ramp sim.jsonl --json\n\n\
+    Exit codes: 0 shown; 1 a run can't be read, or they have nothing in common, or with --agree, one says that a policy has more of a figure than another and the other that it has less."
 )]
 pub struct Args {
-    /// The JSON lines of one run
+    /// The JSON lines of one run, or its folder
     one: PathBuf,
     /// And of the other
     other: PathBuf,
@@ -57,163 +33,173 @@ pub struct Args {
     /// Print JSON lines
     #[arg(long)]
     json: bool,
-}
-
-/// A figure of a policy in two runs.
-#[derive(Debug, PartialEq, Serialize)]
-struct Pair {
-    workload: String,
-    policy: String,
-    figure: &'static str,
-    one: f64,
-    other: f64,
-    /// The other's by the one's; `None` where that is zero.
-    ratio: Option<f64>,
-    /// By the first policy's, in each run; `None` for that itself, and where its figure is zero.
-    one_by_first: Option<f64>,
-    other_by_first: Option<f64>,
-    /// Whether both say that the policy makes it more, or less; `None` where there is nothing to agree about.
-    agree: Option<bool>,
+    /// Write a report here
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let pairs = pairs(&lines(&args.one)?, &lines(&args.other)?);
-    ensure!(
-        !pairs.is_empty(),
-        "{} and {} have no policy under the same load in common",
-        args.one.display(),
-        args.other.display()
-    );
-    let against: Vec<_> = pairs.iter().filter(|p| p.agree == Some(false)).collect();
+    let [one, other] = [Read::new(&args.one)?, Read::new(&args.other)?];
+    let compared = compare(&one.lines, &other.lines);
+    if compared.pairs.is_empty() {
+        bail!(
+            "{} and {} have no figure of a policy under the same load in common: {} has {}; {} has {}; give it two runs of the same scenario",
+            args.one.display(),
+            args.other.display(),
+            args.one.display(),
+            one.has(),
+            args.other.display(),
+            other.has(),
+        );
+    }
+    let sides = sides(one, other);
+    if let Some(path) = &args.report {
+        super::write(path, &render_compared(&compared, &sides))?;
+        eprintln!("sim: report: {}", path.display());
+    }
     if args.json {
-        for pair in &pairs {
+        for pair in &compared.pairs {
             output::print(&format!(
                 "{}\n",
                 serde_json::to_string(pair).context("a pair is always JSON")?
             ))?;
         }
     } else {
-        output::print(&text(&pairs, Paint(output::colours())))?;
-        let told = pairs.iter().filter(|pair| pair.agree.is_some()).count();
-        eprintln!("sim: {} of {told} directions agree", told - against.len());
+        output::print(&text(&compared.pairs, &sides, Paint(output::colours())))?;
     }
-    Ok(if args.agree && !against.is_empty() {
+    for (only, side) in compared.only.iter().zip(&sides) {
+        for (workload, policy) in only {
+            eprintln!("sim: only {} has {policy} under {workload}", side.name);
+        }
+    }
+    eprintln!(
+        "sim: {} times two policies differ by a figure in both runs, {} times the same way",
+        compared.told, compared.agree
+    );
+    Ok(if args.agree && compared.agree < compared.told {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
     })
 }
 
-/// A policy's line under a load.
-struct Line {
-    workload: String,
-    policy: String,
-    value: Value,
+/// A run as it was read.
+struct Read {
+    lines: Vec<Line>,
+    side: Side,
 }
 
-fn lines(path: &Path) -> anyhow::Result<Vec<Line>> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("could not read {}", path.display()))?;
-    let mut lines = Vec::new();
-    for (number, line) in text
-        .lines()
-        .enumerate()
-        .filter(|(_, line)| !line.trim().is_empty())
-    {
-        let place = || format!("{}:{}", path.display(), number + 1);
-        let value: Value = serde_json::from_str(line)
-            .with_context(|| format!("{}: no JSON; give it the lines of `--json`", place()))?;
-        // Cells have lines of their own.
-        if value.get("cell").is_some() {
-            continue;
-        }
-        let text = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
-        let (Some(workload), Some(policy)) = (text("workload"), text("policy")) else {
-            anyhow::bail!(
-                "{}: no line of a policy under a load; give it the lines of `--json`",
-                place()
-            );
-        };
-        lines.push(Line {
-            workload,
-            policy,
-            value,
-        });
-    }
-    Ok(lines)
-}
-
-fn pairs(one: &[Line], other: &[Line]) -> Vec<Pair> {
-    let others: BTreeMap<_, _> = other
-        .iter()
-        .map(|line| ((&line.workload, &line.policy), line))
-        .collect();
-    let both: Vec<_> = one
-        .iter()
-        .filter_map(|line| Some((line, *others.get(&(&line.workload, &line.policy))?)))
-        .collect();
-    let mut pairs = Vec::new();
-    for (one, other) in &both {
-        let first = both.iter().find(|(line, _)| line.workload == one.workload);
-        for figure in FIGURES {
-            let of = |line: &Line| line.value.get(figure).and_then(Value::as_f64);
-            let (Some(mine), Some(theirs)) = (of(one), of(other)) else {
-                continue;
-            };
-            let by = |value: f64, unit: Option<f64>| {
-                unit.filter(|unit| *unit != 0.0).map(|unit| value / unit)
-            };
-            let first = first.filter(|(first, _)| first.policy != one.policy);
-            let one_by_first = first.and_then(|(first, _)| by(mine, of(first)));
-            let other_by_first = first.and_then(|(_, first)| by(theirs, of(first)));
-            pairs.push(Pair {
-                workload: one.workload.clone(),
-                policy: one.policy.clone(),
-                figure,
-                one: mine,
-                other: theirs,
-                ratio: by(theirs, Some(mine)),
-                one_by_first,
-                other_by_first,
-                agree: one_by_first
-                    .zip(other_by_first)
-                    .map(|(one, other)| agree(one, other)),
-            });
-        }
-    }
-    pairs
-}
-
-/// Whether two changes go the same way, or one of them nowhere.
-fn agree(one: f64, other: f64) -> bool {
-    let way = |change: f64| {
-        if (change - 1.0).abs() < SAME {
-            0
-        } else if change > 1.0 {
-            1
+impl Read {
+    fn new(path: &Path) -> anyhow::Result<Read> {
+        let folder = path.is_dir();
+        let file = if folder {
+            path.join("summary.jsonl")
         } else {
-            -1
+            path.to_owned()
+        };
+        let text = std::fs::read_to_string(&file).with_context(|| {
+            let what = if folder {
+                "a folder of a run has a summary.jsonl, once it is over"
+            } else {
+                "give it the JSON lines of a run, or the folder that the lab keeps of one"
+            };
+            format!("could not read {}: {what}", file.display())
+        })?;
+        let lines = match lines(&text) {
+            Ok(lines) => lines,
+            Err(mistake) => bail!("{}:{}: {}", file.display(), mistake.line, mistake.what),
+        };
+        if lines.is_empty() {
+            bail!(
+                "{} has no line of a policy: either the run isn't over yet, or something went wrong in all of its rounds; give it one that is",
+                file.display()
+            );
         }
-    };
-    way(one) * way(other) >= 0
+        let name = if folder {
+            path.file_name()
+        } else {
+            path.file_stem()
+        };
+        let name = name.map_or_else(
+            || path.display().to_string(),
+            |name| name.to_string_lossy().into_owned(),
+        );
+        let from = told(&path.join("events.jsonl"))
+            .filter(|_| folder)
+            .unwrap_or_else(|| path.display().to_string());
+        Ok(Read {
+            lines,
+            side: Side { name, from },
+        })
+    }
+
+    /// Its policies and loads, in words.
+    fn has(&self) -> String {
+        let each = self.lines.iter();
+        let each = each.map(|line| format!("{} under {}", line.policy, line.workload));
+        let mut each: Vec<String> = each.collect();
+        let more = each.len().saturating_sub(4);
+        each.truncate(4);
+        if more > 0 {
+            each.push(format!("{more} more"));
+        }
+        each.join(", ")
+    }
 }
 
-fn text(pairs: &[Pair], paint: Paint) -> String {
+/// What made a run, by its first event.
+fn told(events: &Path) -> Option<String> {
+    use std::io::BufRead as _;
+    let mut line = String::new();
+    let file = std::fs::File::open(events).ok()?;
+    std::io::BufReader::new(file).read_line(&mut line).ok()?;
+    let first: Stamped = serde_json::from_str(&line).ok()?;
+    let Event::Run {
+        revision,
+        started,
+        qemu,
+        ..
+    } = first.event
+    else {
+        return None;
+    };
+    Some(format!("revision {revision}, {started}, {qemu}"))
+}
+
+/// Both by name, where names tell them apart.
+fn sides(one: Read, other: Read) -> [Side; 2] {
+    let mut sides = [one.side, other.side];
+    if sides[0].name == sides[1].name {
+        for (side, name) in sides.iter_mut().zip(["one", "other"]) {
+            name.clone_into(&mut side.name);
+        }
+    }
+    sides
+}
+
+fn text(pairs: &[Pair], sides: &[Side; 2], paint: Paint) -> String {
     let mut text = String::new();
-    let mut workloads: Vec<&str> = pairs.iter().map(|pair| pair.workload.as_str()).collect();
-    workloads.dedup();
+    let mut workloads: Vec<&str> = Vec::new();
+    for pair in pairs {
+        if !workloads.contains(&pair.workload.as_str()) {
+            workloads.push(&pair.workload);
+        }
+    }
+    let [one, other] = [0, 1].map(|at| sides[at].name.to_uppercase());
+    let by_first = [&one, &other].map(|name| format!("{name} BY FIRST"));
     for workload in workloads {
         text.push_str(&paint.bold(workload));
         text.push('\n');
         let mut table = Table::new(&[
             "POLICY",
             "FIGURE",
-            "ONE",
-            "OTHER",
+            &one,
+            &other,
             "RATIO",
-            "ONE BY FIRST",
-            "OTHER BY FIRST",
+            &by_first[0],
+            &by_first[1],
             "AGREE",
+            "CONTRADICTS OF",
         ]);
         let said = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), times);
         for pair in pairs.iter().filter(|pair| pair.workload == workload) {
@@ -230,6 +216,11 @@ fn text(pairs: &[Pair], paint: Paint) -> String {
                     Some(false) => paint.bad("NO"),
                     None => "-".to_owned(),
                 },
+                if pair.against.is_empty() {
+                    "-".to_owned()
+                } else {
+                    paint.bad(pair.against.join(" "))
+                },
             ]);
         }
         text.push_str(&table.render(paint));
@@ -242,61 +233,108 @@ fn text(pairs: &[Pair], paint: Paint) -> String {
 mod tests {
     use super::*;
 
-    fn line(policy: &str, p95_us: f64, cores: Option<f64>) -> Line {
-        Line {
-            workload: "w".to_owned(),
-            policy: policy.to_owned(),
-            value: serde_json::json!({"p95_us": p95_us, "core_seconds": cores}),
+    const GOOD: &str = "{\"workload\":\"w\",\"policy\":\"p\",\"p95_us\":10}\n{\"workload\":\"w\",\"policy\":\"q\",\"p95_us\":5}\n";
+    const TURNED: &str = "{\"workload\":\"w\",\"policy\":\"p\",\"p95_us\":5}\n{\"workload\":\"w\",\"policy\":\"q\",\"p95_us\":10}\n";
+    const ELSEWHERE: &str = "{\"workload\":\"v\",\"policy\":\"p\",\"p95_us\":5}\n";
+
+    fn args(one: &Path, other: &Path) -> Args {
+        Args {
+            one: one.to_owned(),
+            other: other.to_owned(),
+            agree: true,
+            json: true,
+            report: None,
         }
     }
 
     #[test]
-    fn policies_are_held_against_the_first_in_each_run() {
-        let lab = [
-            line("a", 100.0, Some(10.0)),
-            line("b", 50.0, None),
-            line("c", 130.0, Some(9.8)),
-        ];
-        let sim = [
-            line("c", 90.0, Some(20.0)),
-            line("a", 100.0, Some(10.0)),
-            line("b", 70.0, Some(5.0)),
-            line("d", 1.0, None),
-        ];
-        let pairs = pairs(&lab, &sim);
-        let of = |policy: &str, figure: &str| {
-            pairs
-                .iter()
-                .find(|pair| pair.policy == policy && pair.figure == figure)
-        };
-        assert_eq!(of("a", "p95_us").unwrap().agree, None);
-        let b = of("b", "p95_us").unwrap();
-        assert_eq!(
-            (b.ratio, b.one_by_first, b.other_by_first),
-            (Some(1.4), Some(0.5), Some(0.7))
-        );
-        assert_eq!(b.agree, Some(true));
-        assert_eq!(of("c", "p95_us").unwrap().agree, Some(false));
-        // 2 % is no direction.
-        assert_eq!(of("c", "core_seconds").unwrap().agree, Some(true));
-        assert_eq!(of("b", "core_seconds"), None, "the lab didn't measure it");
-        assert!(of("d", "p95_us").is_none());
-    }
-
-    #[test]
-    fn what_is_no_result_is_refused_with_its_line() {
+    fn what_cant_be_compared_is_refused_with_why_and_what_to_do() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a.jsonl");
-        for (text, why) in [
-            (
-                "{\"workload\":\"w\",\"policy\":\"p\"}\nnonsense",
-                ":2: no JSON",
-            ),
-            ("{\"policy\":\"p\"}", ":1: no line of a policy"),
-        ] {
+        let write = |name: &str, text: &str| {
+            let path = dir.path().join(name);
             std::fs::write(&path, text).unwrap();
-            let error = lines(&path).err().unwrap().to_string();
-            assert!(error.contains(why), "{error}");
+            path
+        };
+        let good = write("good.jsonl", GOOD);
+        let folder = dir.path().join("0001-run");
+        std::fs::create_dir(&folder).unwrap();
+        for (path, why) in [
+            (dir.path().join("none.jsonl"), "could not read"),
+            (folder, "has a summary.jsonl, once it is over"),
+            (write("empty.jsonl", ""), "no line of a policy"),
+            (
+                write("a.jsonl", &(GOOD.to_owned() + "nonsense")),
+                ":3: no JSON",
+            ),
+            (write("v.jsonl", ELSEWHERE), "p under w, q under w"),
+        ] {
+            let error = run(&args(&good, &path)).expect_err(why);
+            let said = format!("{error:#}");
+            assert!(said.contains(why), "{said}");
+            assert!(said.contains(&path.display().to_string()), "{said}");
         }
+    }
+
+    #[test]
+    fn a_folder_of_a_run_is_read_and_names_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("0001-run");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("summary.jsonl"), GOOD).unwrap();
+        std::fs::write(
+            folder.join("events.jsonl"),
+            "{\"t_ms\":0,\"event\":\"run\",\"revision\":\"abc\",\"started\":\"then\",\"qemu\":\"QEMU 10\"}\nmore\n",
+        )
+        .unwrap();
+        let read = Read::new(&folder).expect("a run");
+        assert_eq!(read.side.name, "0001-run");
+        assert_eq!(read.side.from, "revision abc, then, QEMU 10");
+        let same = sides(Read::new(&folder).unwrap(), Read::new(&folder).unwrap());
+        assert_eq!([&same[0].name, &same[1].name], ["one", "other"]);
+    }
+
+    #[test]
+    fn contradictions_fail_where_they_are_asked_for_and_stand_in_all_forms() {
+        let dir = tempfile::tempdir().unwrap();
+        let [good, turned] = [("lab", GOOD), ("sim", TURNED)].map(|(name, text)| {
+            let path = dir.path().join(name).with_extension("jsonl");
+            std::fs::write(&path, text).unwrap();
+            path
+        });
+        let report = dir.path().join("beside.html");
+        let against = Args {
+            report: Some(report.clone()),
+            ..args(&good, &turned)
+        };
+        let [failure, success] =
+            [ExitCode::FAILURE, ExitCode::SUCCESS].map(|code| format!("{code:?}"));
+        assert_eq!(format!("{:?}", run(&against).unwrap()), failure);
+        let html = std::fs::read_to_string(&report).unwrap();
+        assert!(html.contains("lab beside sim"));
+        assert_eq!(format!("{:?}", run(&args(&good, &good)).unwrap()), success);
+        let asked = Args {
+            agree: false,
+            ..args(&good, &turned)
+        };
+        assert_eq!(format!("{:?}", run(&asked).unwrap()), success);
+        let [one, other] = [Read::new(&good).unwrap(), Read::new(&turned).unwrap()];
+        let compared = compare(&one.lines, &other.lines);
+        let said = text(&compared.pairs, &sides(one, other), Paint(false));
+        let row: Vec<&str> = said.lines().nth(3).unwrap().split_whitespace().collect();
+        assert_eq!(
+            row,
+            [
+                "q",
+                "p95_us",
+                "5",
+                "10",
+                "2.00\u{d7}",
+                "0.50\u{d7}",
+                "2.00\u{d7}",
+                "NO",
+                "p"
+            ]
+        );
+        assert!(said.lines().nth(1).unwrap().contains("LAB  SIM"), "{said}");
     }
 }

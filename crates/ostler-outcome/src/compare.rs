@@ -1,0 +1,352 @@
+//! Two runs of a scenario side by side: of the lab and the simulator, of two programs, of two seeds.
+//!
+//! Two worlds needn't agree about a figure to be of the same mind about policies. So each figure is told twice, one run's beside the other's; and for every two policies, which of
+//! them has more of it. **Directions agree** unless one run says that a policy has more and the other that it has less; less than [`SAME`] between two policies is no difference, and
+//! contradicts nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// Policies that differ by less, of the larger figure, don't.
+pub const SAME: f64 = 0.05;
+
+/// The figures that are compared, where both runs have them.
+pub const FIGURES: [&str; 16] = [
+    "max_rate_under_slo",
+    "slo_met_share",
+    "core_seconds",
+    "be_core_seconds",
+    "p50_us",
+    "p95_us",
+    "p99_us",
+    "ops_per_s",
+    "ctx_switches_per_s",
+    "migrations_per_s",
+    "irqs_per_s",
+    "irq_to_run_p99_us",
+    "neighbour_throughput",
+    "energy_j",
+    "local_unused",
+    "moved_mib",
+];
+
+/// A policy's line under a load.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    /// Which load, in words.
+    pub workload: String,
+    /// Which policy.
+    pub policy: String,
+    /// Those of [`FIGURES`] that were measured.
+    pub figures: BTreeMap<&'static str, f64>,
+}
+
+/// What is no run's result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// The line, from 1.
+    pub line: usize,
+    /// What is wrong with it, and what to do.
+    pub what: String,
+}
+
+/// A figure of a policy in two runs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Pair {
+    /// Under which load.
+    pub workload: String,
+    /// Which policy's.
+    pub policy: String,
+    /// Which.
+    pub figure: &'static str,
+    /// In the one run.
+    pub one: f64,
+    /// In the other.
+    pub other: f64,
+    /// The other's by the one's; `None` where that is zero.
+    pub ratio: Option<f64>,
+    /// By the first policy's, in each run; `None` for that itself, and where its figure is zero.
+    pub one_by_first: Option<f64>,
+    /// Likewise.
+    pub other_by_first: Option<f64>,
+    /// Whether both runs say the same of it and the first policy; `None` for that itself.
+    pub agree: Option<bool>,
+    /// The policies of which one run says that this one has more than they, and the other that it has less.
+    pub against: Vec<String>,
+}
+
+/// Two runs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Compared {
+    /// Every figure of every policy that both have, load by load.
+    pub pairs: Vec<Pair>,
+    /// Policies that one of them has under a load and the other hasn't: workload and policy.
+    pub only: [Vec<(String, String)>; 2],
+    /// How often two policies differ by a figure in both.
+    pub told: usize,
+    /// How often both runs say then that the same one has more.
+    pub agree: usize,
+}
+
+/// The lines of a run, as `--json` writes them; those of cells are left out.
+///
+/// # Errors
+///
+/// A line is none, or stands there twice.
+pub fn lines(text: &str) -> Result<Vec<Line>, Mistake> {
+    let mut lines = Vec::new();
+    let mut there = BTreeSet::new();
+    let written = text.lines().enumerate();
+    for (at, line) in written.filter(|(_, line)| !line.trim().is_empty()) {
+        let mistake = |what: String| Mistake { line: at + 1, what };
+        let value: Value = serde_json::from_str(line).map_err(|error| {
+            mistake(format!(
+                "no JSON ({error}); give it the lines that `--json` writes"
+            ))
+        })?;
+        if value.get("event").is_some() {
+            return Err(mistake(
+                "an event of a run, and not what came of it; give it the run's summary.jsonl, or the lines that `--json` writes".to_owned(),
+            ));
+        }
+        if value.get("cell").is_some() {
+            continue;
+        }
+        let text = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
+        let (Some(workload), Some(policy)) = (text("workload"), text("policy")) else {
+            return Err(mistake(
+                "no line of a policy under a load; give it the lines that `--json` writes"
+                    .to_owned(),
+            ));
+        };
+        if !there.insert((workload.clone(), policy.clone())) {
+            return Err(mistake(format!(
+                "policy {policy} under \"{workload}\" a second time; give it the lines of one run"
+            )));
+        }
+        let figure = |name: &'static str| Some((name, value.get(name)?.as_f64()?));
+        lines.push(Line {
+            figures: FIGURES.into_iter().filter_map(figure).collect(),
+            workload,
+            policy,
+        });
+    }
+    Ok(lines)
+}
+
+/// Lays two runs side by side, in the order of the one.
+pub fn compare(one: &[Line], other: &[Line]) -> Compared {
+    let key = |line: &Line| (line.workload.clone(), line.policy.clone());
+    let [ones, others] = [one, other].map(|lines| -> BTreeMap<_, _> {
+        let each = lines.iter().map(|line| (key(line), line));
+        each.collect()
+    });
+    let missing = |lines: &[Line], there: &BTreeMap<(String, String), &Line>| {
+        let keys = lines.iter().map(key);
+        keys.filter(|key| !there.contains_key(key)).collect()
+    };
+    let both: Vec<(&Line, &Line)> = one
+        .iter()
+        .filter_map(|line| Some((line, *others.get(&key(line))?)))
+        .collect();
+    let mut compared = Compared {
+        only: [missing(one, &others), missing(other, &ones)],
+        ..Compared::default()
+    };
+    for (at, (line, _)) in both.iter().enumerate() {
+        let same = |place: &usize| both[*place].0.workload == line.workload;
+        let alike: Vec<usize> = (0..both.len()).filter(same).collect();
+        for figure in FIGURES {
+            let figures = |place: usize| {
+                let (one, other) = both[place];
+                Some((*one.figures.get(figure)?, *other.figures.get(figure)?))
+            };
+            let Some((one, other)) = figures(at) else {
+                continue;
+            };
+            let mut pair = Pair {
+                workload: line.workload.clone(),
+                policy: line.policy.clone(),
+                figure,
+                one,
+                other,
+                ratio: by(other, one),
+                one_by_first: None,
+                other_by_first: None,
+                agree: None,
+                against: Vec::new(),
+            };
+            for &place in alike.iter().filter(|place| **place != at) {
+                let Some((beside, there)) = figures(place) else {
+                    continue;
+                };
+                let ways = [way(beside, one), way(there, other)];
+                if ways[0] * ways[1] < 0 {
+                    pair.against.push(both[place].0.policy.clone());
+                }
+                if place < at && ways[0] * ways[1] != 0 {
+                    compared.told += 1;
+                    compared.agree += usize::from(ways[0] == ways[1]);
+                }
+                if place == alike[0] {
+                    pair.one_by_first = by(one, beside);
+                    pair.other_by_first = by(other, there);
+                    pair.agree = Some(ways[0] * ways[1] >= 0);
+                }
+            }
+            compared.pairs.push(pair);
+        }
+    }
+    compared
+}
+
+fn by(value: f64, unit: f64) -> Option<f64> {
+    (unit != 0.0).then(|| value / unit)
+}
+
+/// Whether a figure is more than another, or less, or neither.
+fn way(of: f64, figure: f64) -> i32 {
+    let change = figure - of;
+    if change.abs() <= SAME * of.abs().max(figure.abs()) {
+        0
+    } else if change > 0.0 {
+        1
+    } else {
+        -1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn line(policy: &str, p95_us: f64, cores: Option<f64>) -> Line {
+        let figures = [("p95_us", Some(p95_us)), ("core_seconds", cores)];
+        Line {
+            workload: "w".to_owned(),
+            policy: policy.to_owned(),
+            figures: figures
+                .into_iter()
+                .filter_map(|(name, value)| Some((name, value?)))
+                .collect(),
+        }
+    }
+
+    fn of<'a>(compared: &'a Compared, policy: &str, figure: &str) -> Option<&'a Pair> {
+        let mut pairs = compared.pairs.iter();
+        pairs.find(|pair| pair.policy == policy && pair.figure == figure)
+    }
+
+    #[test]
+    fn policies_are_held_against_the_first_and_each_other_in_each_run() {
+        let lab = [
+            line("a", 100.0, Some(10.0)),
+            line("b", 50.0, None),
+            line("c", 130.0, Some(9.8)),
+            line("only-lab", 1.0, None),
+        ];
+        let sim = [
+            line("c", 60.0, Some(20.0)),
+            line("a", 100.0, Some(10.0)),
+            line("b", 70.0, Some(5.0)),
+            line("d", 1.0, None),
+        ];
+        let compared = compare(&lab, &sim);
+        let first = of(&compared, "a", "p95_us").unwrap();
+        assert_eq!((first.agree, first.one_by_first), (None, None));
+        assert_eq!(first.against, ["c"]);
+        let b = of(&compared, "b", "p95_us").unwrap();
+        assert_eq!(
+            (b.ratio, b.one_by_first, b.other_by_first),
+            (Some(1.4), Some(0.5), Some(0.7))
+        );
+        // Both say that b has less than a; of b and c each says something else.
+        assert_eq!((b.agree, &*b.against), (Some(true), &["c".to_owned()][..]));
+        let c = of(&compared, "c", "p95_us").unwrap();
+        assert_eq!(c.agree, Some(false));
+        assert_eq!(c.against, ["a", "b"]);
+        // 2 % is no direction.
+        let cores = of(&compared, "c", "core_seconds").unwrap();
+        assert_eq!((cores.agree, cores.against.len()), (Some(true), 0));
+        assert_eq!(
+            of(&compared, "b", "core_seconds"),
+            None,
+            "the lab didn't measure it"
+        );
+        assert!(of(&compared, "d", "p95_us").is_none());
+        let only = |policy: &str| vec![("w".to_owned(), policy.to_owned())];
+        assert_eq!(compared.only, [only("only-lab"), only("d")]);
+        // a and b, a and c, b and c by P95; by cores they don't differ in one.
+        assert_eq!((compared.told, compared.agree), (3, 1));
+    }
+
+    #[test]
+    fn something_is_more_than_nothing_in_both_runs() {
+        let one = [line("a", 0.0, None), line("b", 3.0, None)];
+        let other = [line("a", 0.0, None), line("b", 2.0, None)];
+        let compared = compare(&one, &other);
+        let b = of(&compared, "b", "p95_us").unwrap();
+        assert_eq!((b.one_by_first, b.agree), (None, Some(true)));
+        assert_eq!((compared.told, compared.agree), (1, 1));
+    }
+
+    #[test]
+    fn what_is_no_result_is_refused_with_its_line_and_the_remedy() {
+        let good = "{\"workload\":\"w\",\"policy\":\"p\",\"p95_us\":1}";
+        for (text, line, why) in [
+            (format!("{good}\nnonsense"), 2, "no JSON"),
+            ("{\"policy\":\"p\"}".to_owned(), 1, "no line of a policy"),
+            ("[1]".to_owned(), 1, "no line of a policy"),
+            (format!("{good}\n\n{good}"), 3, "a second time"),
+            (
+                "{\"t_ms\":0,\"event\":\"run\",\"revision\":\"x\"}".to_owned(),
+                1,
+                "summary.jsonl",
+            ),
+        ] {
+            let mistake = lines(&text).expect_err(&text);
+            assert_eq!(mistake.line, line, "{text}");
+            assert!(mistake.what.contains(why), "{}", mistake.what);
+            assert!(mistake.what.contains("give it the"), "{}", mistake.what);
+        }
+        // A cell's line is of no policy as a whole.
+        let cell = "{\"cell\":0,\"workload\":\"w\",\"policy\":\"p\",\"p95_us\":7}";
+        let read = lines(&format!("{good}\n{cell}\n")).expect("lines");
+        assert_eq!(read.len(), 1);
+        assert_eq!(read[0].figures.get("p95_us"), Some(&1.0));
+    }
+
+    proptest! {
+        /// Whatever two runs came to: a run beside itself agrees, and who contradicts whom is mutual and the same from either side.
+        #[test]
+        fn contradictions_are_mutual(
+            figures in proptest::collection::vec((0.0..10.0_f64, 0.0..10.0_f64), 0..8),
+        ) {
+            let run = |pick: fn(&(f64, f64)) -> f64| -> Vec<Line> {
+                let each = figures.iter().enumerate();
+                each.map(|(at, both)| line(&format!("p{at}"), pick(both), None)).collect()
+            };
+            let (one, other) = (run(|both| both.0), run(|both| both.1));
+            let itself = compare(&one, &one);
+            prop_assert_eq!(itself.told, itself.agree);
+            prop_assert!(itself.pairs.iter().all(|pair| pair.against.is_empty()));
+            let there = compare(&one, &other);
+            let back = compare(&other, &one);
+            prop_assert_eq!((there.told, there.agree), (back.told, back.agree));
+            let mut contradictions = 0;
+            for (pair, turned) in there.pairs.iter().zip(&back.pairs) {
+                prop_assert_eq!(&pair.against, &turned.against);
+                contradictions += pair.against.len();
+                for name in &pair.against {
+                    let beside = there.pairs.iter().find(|pair| pair.policy == *name);
+                    prop_assert!(beside.is_some_and(|beside| beside.against.contains(&pair.policy)));
+                }
+            }
+            prop_assert_eq!(contradictions, 2 * (there.told - there.agree));
+        }
+    }
+}
