@@ -144,6 +144,30 @@ fn pages_that_are_in_use_come_near_for_those_that_are_not() {
 }
 
 #[test]
+fn pages_that_nobody_loads_from_stay_far() {
+    // The same memory, of a guest that hardly anybody asks for anything: nothing is known of what it would use.
+    let idle = TWO.replace(
+        "memory = \"4G\"\nworkload = \"spin\"",
+        "memory = \"4G\"\nworkload = \"memcached\"",
+    );
+    let idle = idle.replace("rate = 0,", "rate = 10,");
+    let text = idle
+        .replace("FIRST", "0.1")
+        .replace("SECONDS", "12")
+        .replace("STEWARD", PAGES);
+    let scenario = Scenario::parse(&text, Path::new("idle.toml"), &Simulated);
+    let run = Run::new(scenario.expect("a scenario"), 1, BOOKS).expect("a run");
+    let ran = run.cell(&run.cells()[0], &mut |_| {}).expect("a cell");
+    let ends = ran.told.into_iter().find_map(|said| match said.event {
+        Event::CellEnd { counters, .. } => counters.memory,
+        _ => None,
+    });
+    let moved = ends.expect("far memory").moved_bytes >> 20;
+    // The watermark's tenth of eight gibibytes goes far, and a little comes for what a guest's own kernel does.
+    assert!(moved < 900, "{moved} MiB");
+}
+
+#[test]
 fn pages_know_no_guests() {
     // Both press, and nobody makes way for an equal: but the one's pages are cold, whoever it is.
     let (tier, by_pages) = (counted("2.0", 12, TIER, ""), counted("2.0", 12, PAGES, ""));

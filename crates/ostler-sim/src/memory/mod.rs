@@ -96,21 +96,37 @@ impl Guest {
         self.parts.iter().map(|part| part[class]).sum()
     }
 
-    /// The share of its misses that each node serves.
-    fn serves(&self, node: usize) -> f64 {
-        let share = |class: usize| {
-            let all = self.of(class);
-            if all == 0 {
-                return 0.0;
-            }
-            ACCESSES[class] * self.parts[node][class] as f64 / all as f64
-        };
+    /// Its misses a second that a node serves from memory of a class.
+    pub fn loads(&self, node: usize, class: usize) -> f64 {
         let there = |class: &usize| self.of(*class) > 0;
         let weights: f64 = (0..CLASSES)
             .filter(there)
             .map(|class| ACCESSES[class])
             .sum();
-        let sum: f64 = (0..CLASSES).map(share).sum();
+        if weights > 0.0 {
+            self.misses_per_s * self.share(node, class) / weights
+        } else {
+            0.0
+        }
+    }
+
+    /// What of accesses goes to a class on a node, as if there were memory of each class.
+    fn share(&self, node: usize, class: usize) -> f64 {
+        let all = self.of(class);
+        if all == 0 {
+            return 0.0;
+        }
+        ACCESSES[class] * self.parts[node][class] as f64 / all as f64
+    }
+
+    /// The share of its misses that each node serves.
+    fn serves(&self, node: usize) -> f64 {
+        let there = |class: &usize| self.of(*class) > 0;
+        let weights: f64 = (0..CLASSES)
+            .filter(there)
+            .map(|class| ACCESSES[class])
+            .sum();
+        let sum: f64 = (0..CLASSES).map(|class| self.share(node, class)).sum();
         if weights > 0.0 { sum / weights } else { 0.0 }
     }
 }

@@ -19,6 +19,9 @@ use crate::memory::{Allocation, CLASSES, Guest as Memories, Memory, Move, NoRoom
 use crate::random::{Stream, nanos};
 use crate::work::FULL_SPEED;
 
+/// What a kernel looks at and moves by itself.
+const PAGE: f64 = 4096.0;
+
 /// Between two looks at misses, heat and what moves: as often as a steward decides.
 pub(super) const PASS: Nanos = Nanos::from_millis(100);
 
@@ -205,9 +208,16 @@ impl Tiers {
         let guests = self.memory.guests();
         let sum =
             |guest: &Memories, of: &[usize], heat| of.iter().map(|at| guest.part(*at, heat)).sum();
-        let each = guests.iter().map(|guest| Pages {
-            local: std::array::from_fn(|heat| sum(guest, &near, heat)),
-            far: std::array::from_fn(|heat| sum(guest, &far, heat)),
+        let each = guests.iter().map(|guest| {
+            let mut pages = Pages {
+                local: std::array::from_fn(|heat| sum(guest, &near, heat)),
+                far: std::array::from_fn(|heat| sum(guest, &far, heat)),
+            };
+            // A page comes near when it is accessed there, and so what nobody loads from doesn't; a load finds one page at the most.
+            let found: f64 = far.iter().map(|at| guest.loads(*at, 0)).sum();
+            let found = nanos(found * PASS.as_secs_f64() * PAGE).0;
+            pages.far[0] = pages.far[0].min(found);
+            pages
         });
         let mut shifts = Vec::new();
         pages(&each.collect::<Vec<_>>(), &marks, &mut shifts);
