@@ -58,6 +58,7 @@ fn programs(pushed: u64, by: Allocation, seed: u64) -> Result<Vec<(u64, u64)>> {
     let claim = |class, local| Claim {
         class,
         priority: false,
+        critical: false,
         came: Nanos::ZERO,
         bytes: VM,
         local,

@@ -43,6 +43,9 @@ pub struct TierState {
     pub decided: Option<Nanos>,
     /// What.
     pub plan: Option<Arc<TierPlan>>,
+    /// When all that it has had moved is where it is to be, at the rate that is set; zero where nothing moves.
+    #[serde(default)]
+    pub until: Nanos,
     /// What was seen of each guest, in order of [`GuestId`].
     #[serde(default)]
     pub guests: Arc<[TierWatch]>,
@@ -168,7 +171,7 @@ impl PlacementState {
 impl TierState {
     /// Whether it has decided nothing yet.
     pub fn is_empty(&self) -> bool {
-        self.decided.is_none() && self.guests.is_empty()
+        self.decided.is_none() && self.guests.is_empty() && self.until == Nanos::ZERO
     }
 }
 

@@ -235,6 +235,22 @@ fn pressure_moves_memory_within_the_rate_and_back_when_it_lifts() {
 }
 
 #[test]
+fn the_hosts_reserve_is_of_who_is_best_effort() {
+    // Nobody has done anything yet, and nothing is free: be0 makes room, though lc0 stands behind it by its name.
+    let mut run = Run::new(&[("be0", 24, 0, 0.0, 0.0), ("lc0", 8, 8, 0.0, 0.0)]);
+    for _ in 0..3 {
+        run.step(1000);
+    }
+    assert_eq!((run.local(), run.moved), (vec![23, 8], GIB));
+    // And lc0 has all of it once it presses.
+    run.uses(1, 2e6, 2000.0);
+    for _ in 0..30 {
+        run.step(1000);
+    }
+    assert_eq!(run.local(), [15, 16]);
+}
+
+#[test]
 fn a_guest_that_pauses_for_less_than_the_hold_keeps_its_class() {
     let mut run = Run::new(&[("be0", 24, 0, 2e6, 0.0), ("lc0", 7, 9, 0.0, 0.0)]);
     run.step(1000);
@@ -331,7 +347,11 @@ fn files_and_guests_stand_in_one_line_that_the_reasons_tell() {
     let told = shares(run.last.as_ref().unwrap());
     assert_eq!((told.leasts, told.wishes), (gib(2), gib(10)));
     assert_eq!((told.pressing, told.rest), (gib(0), gib(19)));
-    assert_eq!(run.local(), [19, 0], "who came last makes way first");
+    assert_eq!(
+        run.local(),
+        [17, 2],
+        "a best-effort guest makes way before others"
+    );
     // It presses: it comes before wishes, and files go back to what is left.
     run.uses(0, 2e6, 0.0);
     for _ in 0..40 {
@@ -446,6 +466,56 @@ fn a_decision_stays_for_its_interval_unless_a_guest_goes() {
             .all(|moves| moves.guest.as_str() == "lc0")
     );
     assert_eq!(third.since, run.last.as_ref().unwrap().plan.at);
+}
+
+#[test]
+fn who_begins_to_press_is_not_kept_waiting_and_the_rate_holds_even_so() {
+    let mut run = Run::new(&[
+        ("be0", 20, 0, 0.0, 0.0),
+        ("lc0", 5, 11, 0.0, 0.0),
+        ("lc1", 6, 4, 0.0, 0.0),
+    ]);
+    let quiet = run.step(300).plan.tier.unwrap();
+    assert!(quiet.moves.is_empty());
+    // It presses in the middle of the interval: all that an interval is long enough for moves at once.
+    run.uses(1, 2e6, 0.0);
+    let first = run.step(100).plan.tier.unwrap();
+    assert_eq!((first.since.0, run.moved), (400_000_000, GIB));
+    // And goes on to: nothing is decided again for that, nor for a pause.
+    for misses in [2e6, 0.0, 2e6] {
+        run.uses(1, misses, 0.0);
+        let same = run.step(100).plan.tier.unwrap();
+        assert!(std::sync::Arc::ptr_eq(&first, &same));
+    }
+    // Another one does: it is heard once that has moved.
+    run.uses(2, 2e6, 2000.0);
+    for _ in 0..6 {
+        let same = run.step(100).plan.tier.unwrap();
+        assert!(std::sync::Arc::ptr_eq(&first, &same));
+    }
+    let second = run.step(100).plan.tier.unwrap();
+    assert_eq!(second.since.0, 1_400_000_000);
+    assert_eq!(second.guests[2].class, MemoryClass::IoAndMemory);
+    // A guest goes at once, and what moves for others keeps to the rate.
+    run.seen.guests.remove(0);
+    run.seen.memory.remove(0);
+    run.free();
+    let third = run.step(100).plan.tier.unwrap();
+    assert_eq!(third.since.0, 1_500_000_000);
+    let sum: u64 = third.moves.iter().map(|moves| moves.bytes.0).sum();
+    assert!(sum <= GIB / 10, "a tenth of an interval has passed: {sum}");
+    // Whatever begins when: never more in a time than the rate, and an interval's worth at once.
+    let begun = run.seen.at;
+    let before = run.moved;
+    for step in 0..200_u64 {
+        let pressing = |divisor: u64| (step / divisor).is_multiple_of(2);
+        let press = |divisor| if pressing(divisor) { 2e6 } else { 0.0 };
+        run.uses(0, press(7), press(130));
+        run.uses(1, press(120), press(11));
+        run.step(100);
+        let passed = (run.seen.at.0 - begun.0) / 1_000_000;
+        assert!(run.moved - before <= GIB + passed * GIB / 1000);
+    }
 }
 
 #[test]

@@ -26,26 +26,29 @@ fn class() -> impl Strategy<Value = MemoryClass> {
 fn claim() -> impl Strategy<Value = Claim> {
     (
         class(),
-        proptest::bool::weighted(0.2),
+        (proptest::bool::weighted(0.2), any::<bool>()),
         0..4_u64,
         0..100_u64,
         0.0..=1.0_f64,
         prop_oneof![3 => Just(0), 1 => 0..60_u64],
         option::of(0..3_usize),
     )
-        .prop_map(|(class, priority, came, bytes, local, floor, tenant)| {
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-            let local = (bytes as f64 * local) as u64;
-            Claim {
-                class,
-                priority,
-                came: Nanos::from_secs(came),
-                bytes,
-                local,
-                floor,
-                tenant,
-            }
-        })
+        .prop_map(
+            |(class, (priority, critical), came, bytes, local, floor, tenant)| {
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+                let local = (bytes as f64 * local) as u64;
+                Claim {
+                    class,
+                    priority,
+                    critical,
+                    came: Nanos::from_secs(came),
+                    bytes,
+                    local,
+                    floor,
+                    tenant,
+                }
+            },
+        )
 }
 
 fn files() -> impl Strategy<Value = Files> {
@@ -63,8 +66,14 @@ fn poured(bytes: u64, claims: &[Claim], tenants: &[u64], files: Files, order: Or
 }
 
 /// A guest's rank in the line, before anybody looks at what it has.
-fn rank(claims: &[Claim], at: usize) -> (MemoryClass, bool, Nanos, usize) {
-    (claims[at].class, !claims[at].priority, claims[at].came, at)
+fn rank(claims: &[Claim], at: usize) -> (MemoryClass, [bool; 2], Nanos, usize) {
+    let claim = &claims[at];
+    (
+        claim.class,
+        [!claim.priority, !claim.critical],
+        claim.came,
+        at,
+    )
 }
 
 proptest! {
@@ -122,6 +131,10 @@ proptest! {
                 if equal && loses {
                     prop_assert!(targets.local[b] <= claims[b].local.max(targets.floors[b]));
                 }
+                // Who stands last makes room first.
+                if equal && loses && rank(&claims, b) > rank(&claims, a) {
+                    prop_assert_eq!(beyond(b), 0, "{} loses before {}", a, b);
+                }
                 // What nobody has goes to who stands before.
                 let gains = targets.local[b] > claims[b].local.max(targets.floors[b]);
                 if equal && lacks && gains {
@@ -177,7 +190,7 @@ proptest! {
     fn fifo_is_the_thesis_own(bytes in 0..1200_u64, claims in vec(claim(), 0..14)) {
         let claims: Vec<Claim> = claims
             .into_iter()
-            .map(|claim| Claim { floor: 0, tenant: None, priority: false, ..claim })
+            .map(|claim| Claim { floor: 0, tenant: None, priority: false, critical: false, ..claim })
             .collect();
         let targets = poured(bytes, &claims, &[], Files::default(), Order::Fifo);
         let mut line: Vec<usize> = (0..claims.len()).collect();
@@ -525,12 +538,63 @@ proptest! {
     }
 }
 
+/// What is needed comes near from the beginning of a period on: never more than a step has gone far for it before it comes.
+#[test]
+fn memory_takes_turns() {
+    let nodes = [(false, 1 << 30), (true, 8 << 30)].map(|(far, free)| Node { far, free });
+    let host = Host {
+        nodes: &nodes,
+        distances: &[],
+    };
+    // The first two don't press and are local, the last does and is far.
+    let (on, local, target) = (
+        [GIB, 0, 4 * GIB, 0, 0, 8 * GIB],
+        [GIB, 4 * GIB, 0],
+        [0, GIB, 4 * GIB],
+    );
+    let guests = Guests {
+        on: &on,
+        local: &local,
+        target: &target,
+        floors: &[0; 3],
+        line: &[2, 1, 0],
+        pressing: 1,
+    };
+    let by = Settings {
+        budget: 4 * GIB,
+        step: 64 << 20,
+        reserve: GIB,
+    };
+    let mut mover = Mover::default();
+    mover.plan(&host, &guests, moves::Files::default(), &by);
+    let (mut far, mut near) = (0, 0);
+    for piece in &mover.pieces {
+        if nodes[piece.to].far {
+            far += piece.bytes;
+        } else {
+            near += piece.bytes;
+        }
+        assert!(near <= far, "the reserve stays free");
+        assert!(far - near <= by.step, "{far} before {near}");
+    }
+    assert_eq!((far, near), (2 * GIB, 2 * GIB));
+    // Who stands last goes first, and pieces are of a step.
+    assert_eq!(mover.pieces.len(), 64);
+    assert!(
+        mover.pieces[..32]
+            .iter()
+            .step_by(2)
+            .all(|piece| piece.guest == 0)
+    );
+}
+
 /// The thesis' example (figure 5.5): a guest that presses pushes one that doesn't to far memory, and when it goes that comes back.
 #[test]
 fn pressure_pushes_out_and_lifts() {
     let claim = |class, local| Claim {
         class,
         priority: false,
+        critical: false,
         came: Nanos(0),
         bytes: 10 * GIB,
         local,
@@ -554,6 +618,30 @@ fn pressure_pushes_out_and_lifts() {
     let targets = poured(15 * GIB, &peak, &[], Files::default(), Order::Keep);
     assert!(targets.all_press);
     assert_eq!(targets.local, [6 * GIB, 9 * GIB]);
+}
+
+/// Guests that do nothing yet are alike, but for what the operator said of them: room is made by those that nobody waits for, whoever came first.
+#[test]
+fn best_effort_guests_make_room_before_others_of_their_class() {
+    let claim = |critical, came, local| Claim {
+        class: MemoryClass::Rest,
+        priority: false,
+        critical,
+        came: Nanos(came),
+        bytes: 10 * GIB,
+        local,
+        floor: 0,
+        tenant: None,
+    };
+    let both = [claim(false, 0, 10 * GIB), claim(true, 1, 6 * GIB)];
+    let targets = poured(15 * GIB, &both, &[], Files::default(), Order::Keep);
+    assert_eq!(targets.local, [9 * GIB, 6 * GIB]);
+    // What nobody has is theirs in that order, too; but nobody is moved for it.
+    let targets = poured(18 * GIB, &both, &[], Files::default(), Order::Keep);
+    assert_eq!(targets.local, [10 * GIB, 8 * GIB]);
+    let alike = [claim(false, 0, 10 * GIB), claim(false, 1, 6 * GIB)];
+    let targets = poured(15 * GIB, &alike, &[], Files::default(), Order::Keep);
+    assert_eq!(targets.local, [10 * GIB, 5 * GIB]);
 }
 
 /// Far memory is full, and so is local memory but for a step: memory changes places even so, by turns.

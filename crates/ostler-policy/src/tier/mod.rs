@@ -25,6 +25,8 @@
 //! - **Who is below a threshold stays in its class for a while** (`hold`): a guest that pauses between bursts isn't moved away for each pause.
 //! - **Moving costs**, so it is bounded ([`Settings::budget`](moves::Settings::budget) bytes a period), it isn't done for crumbs (`step`), and **nobody is moved for the sake of order**: within a class who has
 //!   local memory keeps it, and FIFO says who has what nobody has. The thesis' FIFO is there too ([`Order::Fifo`](proportion::Order::Fifo)), to be compared with.
+//! - **Who makes room is best-effort before latency-critical**, within a class. A guest that has come and does nothing yet looks like one that never will, and the host's reserve was had of who came last, whoever that was.
+//! - **Who begins to press is heard at once**, within the rate and unless memory moves then; and what is needed comes near from the first step on ([`moves`](mod@moves)), not once all has gone that goes.
 //! - **The peak rule forbids to take, not to give.** A host whose only guest presses is at its peak at all times; what is free is its to have even so.
 //! - **Floors**: guests and tenants have some local memory whatever others need, at the peak too.
 //! - **Files of guests in the host** ([`sizing`](crate::sizing)) are in local memory, too. They stand in the same line, by the order that [`LocalShares`](ostler_model::LocalShares) tells.

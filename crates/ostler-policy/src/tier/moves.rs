@@ -4,7 +4,7 @@
 //!
 //! 1. promotions into what is free, floors before others;
 //! 2. demotions: as much as must go for the host's reserve and for guests' files, and as much again as comes near after them;
-//! 3. promotions into what these leave. Where far memory is full, 2 and 3 take turns, a step at a time.
+//! 3. promotions into what these leave. 2 and 3 take turns, a step at a time: so what is needed comes near from the beginning of the period on, not from its middle, and there is room where far memory is full.
 //!
 //! At no step is less free than is kept. Demotions are from the end of the line, promotions from its beginning. Nothing is demoted that nobody needs the room of: that
 //! is what makes the memory that moves the least there can be for the targets.
@@ -13,7 +13,7 @@
 
 /// Memory moves by pieces of this, bytes.
 pub const GRAIN: u64 = 2 << 20;
-/// So often memory goes far and comes near in turn in a period, at the most.
+/// So often memory goes far and comes near in turn in a period, at the most, or twice that where guests' shares end in between.
 const TURNS: usize = 64;
 
 /// By what moves are bounded.
@@ -100,6 +100,9 @@ pub struct Mover {
     far: Vec<u64>,
     on: Vec<u64>,
     free: Vec<u64>,
+    /// Of what is put in turns.
+    turned: Vec<Piece>,
+    before: Vec<u64>,
 }
 
 /// What comes before what, when all is wanted at once.
@@ -147,6 +150,8 @@ impl Mover {
         let swapped = lacks
             .min(far - alone)
             .min((budget - alone) / 2 / GRAIN * GRAIN);
+        let start = self.pieces.len();
+        self.before.clone_from(&self.free);
         let (mut gone, mut back) = (0, 0);
         for _ in 0..TURNS {
             let out = self.demote(host, guests, alone + swapped - gone);
@@ -161,6 +166,46 @@ impl Mover {
             }
         }
         self.left = (near - came - back).saturating_add(far - gone);
+        self.take_turns(host, start, kept, by.step.max(swapped / TURNS as u64));
+    }
+
+    /// Has pieces take turns of which all that go far are first: as soon as there is room for another, that one comes. So much stays free.
+    fn take_turns(&mut self, host: &Host<'_>, start: usize, kept: u64, turn: u64) {
+        let far = |piece: &Piece| host.nodes[piece.to].far;
+        let turned = &self.pieces[start..];
+        let count = turned.iter().take_while(|piece| far(piece)).count();
+        if turned[count..].iter().any(far) || count == turned.len() {
+            return;
+        }
+        let turn = up(turn.max(1));
+        self.turned.clear();
+        self.turned.extend_from_slice(turned);
+        self.pieces.truncate(start);
+        let (out, back) = self.turned.split_at_mut(count);
+        let mut back = back.iter_mut().peekable();
+        let (pieces, free) = (&mut self.pieces, &mut self.before);
+        for piece in out {
+            while piece.bytes > 0 {
+                let bytes = piece.bytes.min(turn);
+                make(pieces, start, free, piece, bytes);
+                // Where room is on another node than the next one comes to, more has to go first.
+                while let Some(next) = back.peek_mut() {
+                    let room = local(host, free).saturating_sub(kept).min(free[next.to]);
+                    let bytes = next.bytes.min(room) / GRAIN * GRAIN;
+                    if bytes == 0 {
+                        break;
+                    }
+                    make(pieces, start, free, next, bytes);
+                    if next.bytes == 0 {
+                        back.next();
+                    }
+                }
+            }
+        }
+        for next in back {
+            let bytes = next.bytes;
+            make(pieces, start, free, next, bytes);
+        }
     }
 
     /// What guests lack and have too much of, crumbs left out.
@@ -290,10 +335,14 @@ impl Mover {
     }
 
     fn local_free(&self, host: &Host<'_>) -> u64 {
-        let nodes = host.nodes.iter().zip(&self.free);
-        let local = nodes.filter(|(node, _)| !node.far);
-        local.fold(0, |sum, (_, free)| sum.saturating_add(*free))
+        local(host, &self.free)
     }
+}
+
+fn local(host: &Host<'_>, free: &[u64]) -> u64 {
+    let nodes = host.nodes.iter().zip(free);
+    let local = nodes.filter(|(node, _)| !node.far);
+    local.fold(0, |sum, (_, free)| sum.saturating_add(*free))
 }
 
 /// What files may have of what is free, by the line: after floors their leasts, after guests that press their wishes.
@@ -311,6 +360,21 @@ fn share(spare: u64, room: u64, budget: u64, needs: &Needs, files: Files) -> u64
     left -= leasts;
     guests(&mut left, needs.pressing);
     leasts + files.wishes.min(left)
+}
+
+/// Makes so much of a piece, as a part of the one before where that is its beginning.
+fn make(pieces: &mut Vec<Piece>, start: usize, free: &mut [u64], piece: &mut Piece, bytes: u64) {
+    if bytes == 0 {
+        return;
+    }
+    piece.bytes -= bytes;
+    free[piece.from] = free[piece.from].saturating_add(bytes);
+    free[piece.to] = free[piece.to].saturating_sub(bytes);
+    let way = |piece: &Piece| (piece.guest, piece.from, piece.to);
+    match pieces[start..].last_mut() {
+        Some(last) if way(last) == way(piece) => last.bytes += bytes,
+        _ => pieces.push(Piece { bytes, ..*piece }),
+    }
 }
 
 /// To whole pieces.

@@ -5,12 +5,15 @@
 //! ```text
 //! floors > files' leasts > guests that press, IO first > files' wishes > other guests
 //!
-//! within a class of guests:  what they have  >  what they lack          priority first, then who came first
+//! within a class of guests:  what they have  >  what they lack          priority, then latency-critical, then who came first
 //! when all press:            what all have   >  what they lack          the peak rule
 //! ```
 //!
 //! "What they have before what they lack" makes that nobody is moved for another of the same class. A guest that came first and has far memory gets what nobody has, or what a lower class has; it doesn't
 //! drive out an equal that came later. Under [`Order::Fifo`], the thesis' own, it does, and at the peak all stays as it is.
+//!
+//! Somebody has to make room for the host's reserve, for guests of a higher class and for files. Within a class that is a best-effort guest before a latency-critical one: who has come and does nothing yet looks like
+//! who never will, and what the operator said of them is all there is to tell them apart.
 //!
 //! A tenant's floor is of all its guests together: what they have counts first, then it is filled up in the order of the line.
 
@@ -33,6 +36,8 @@ pub struct Claim {
     pub class: MemoryClass,
     /// It goes before others of its class.
     pub priority: bool,
+    /// Somebody waits for it; it goes before best-effort guests of its class.
+    pub critical: bool,
     /// When it came.
     pub came: Nanos,
     /// All its memory.
@@ -74,7 +79,7 @@ pub struct Targets {
     /// What went to whom.
     pub shares: LocalShares,
     tenants: Vec<u64>,
-    /// Claims by class, priority, when they came and place, as one number each.
+    /// Claims by class, priority, whether somebody waits, when they came and place, as one number each.
     ranks: Vec<u128>,
 }
 
@@ -217,6 +222,7 @@ impl Targets {
 /// Where a claim stands in the line: the lower, the further to the front. By all that there is, so that equals have an order, too.
 fn rank(claim: &Claim, at: usize) -> u128 {
     let class = (claim.class as u128) << 1 | u128::from(!claim.priority);
+    let class = class << 1 | u128::from(!claim.critical);
     class << 96 | u128::from(claim.came.0) << 32 | (at as u128 & 0xffff_ffff)
 }
 

@@ -339,6 +339,7 @@ impl<'a> World<'a> {
                     claims.push(Claim {
                         class: class.unwrap_or(ostler_model::MemoryClass::Rest),
                         priority: false,
+                        critical: false,
                         came: tenant.came,
                         bytes: tenant.vm.memory,
                         local,

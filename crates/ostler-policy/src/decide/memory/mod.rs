@@ -83,7 +83,10 @@ impl Layered {
         let before = &state.tier;
         let fits = |plan| tier::fits(seen, plan);
         let standing = before.plan.as_deref().is_some_and(fits);
-        if standing && let Due::In(left) = due(before.decided, settings.interval, now) {
+        if standing
+            && let Due::In(left) = due(before.decided, settings.interval, now)
+            && !tier::rises(seen, settings, before)
+        {
             reasons.push(Reason::Stays {
                 layer: Layer::Tier,
                 left,
@@ -96,13 +99,14 @@ impl Layered {
             let blind = TierState {
                 decided: None,
                 plan: None,
+                until: tier::until(settings, before.until, now, 0),
                 guests: std::sync::Arc::clone(&before.guests),
             };
             return (blind, self.alone(seen, &state.sizing));
         }
         let files = self.tier.pour(settings, self.files.claims(), reasons);
         self.files.divide(files);
-        let more = self.tier.shift(seen, settings, self.files.lacks());
+        let more = self.tier.shift(seen, settings, before, self.files.lacks());
         self.files.give(files, Some(more));
         let tier = self.tier.finish(seen, settings, before, reasons);
         (tier, Some(now))

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use ostler_model::{
-    Bytes, GuestId, GuestMemory, GuestTier, Layer, MemoryClass, MemoryMove, Nanos, NodeView,
+    Bytes, Class, GuestId, GuestMemory, GuestTier, Layer, MemoryClass, MemoryMove, Nanos, NodeView,
     Reason, TierPlan, TierSettings, TierState, TierWatch,
 };
 
@@ -34,6 +34,8 @@ pub(super) struct Layered {
     /// Local memory that there is to give out.
     bytes: u64,
     targets: Targets,
+    /// What may move until it is decided again.
+    budget: u64,
     mover: Mover,
 }
 
@@ -126,6 +128,7 @@ impl Layered {
             self.claims.push(Claim {
                 class,
                 priority,
+                critical: member.class == Class::LatencyCritical,
                 came,
                 bytes,
                 local,
@@ -193,8 +196,10 @@ impl Layered {
         &mut self,
         seen: &Seen<'_>,
         settings: &TierSettings,
+        state: &TierState,
         files: moves::Files,
     ) -> u64 {
+        self.budget = budget(settings, state.until, seen.snapshot.at);
         let facts = &seen.facts.memory;
         let nodes = &self.nodes;
         for (claim, &(_, view)) in self.who.iter().enumerate() {
@@ -222,7 +227,7 @@ impl Layered {
             pressing: self.targets.pressing,
         };
         let by = Settings {
-            budget: budget(settings),
+            budget: self.budget,
             step: settings.step.0,
             reserve: settings.reserve.0,
         };
@@ -238,7 +243,7 @@ impl Layered {
         state: &TierState,
         reasons: &mut Vec<Reason>,
     ) -> TierState {
-        self.tell(seen, settings, state, reasons);
+        self.tell(seen, state, reasons);
         let now = seen.snapshot.at;
         let members = seen.roster.members();
         let guests = || {
@@ -280,6 +285,7 @@ impl Layered {
         TierState {
             decided: Some(now),
             plan: Some(plan),
+            until: until(settings, state.until, now, self.moving()),
             guests: self.watched(seen, state),
         }
     }
@@ -308,6 +314,12 @@ impl Layered {
                 io: watch.io,
             })
             .collect()
+    }
+
+    /// All that moves, bytes.
+    fn moving(&self) -> u64 {
+        let pieces = self.mover.pieces.iter();
+        pieces.fold(0, |sum, piece| piece.bytes.saturating_add(sum))
     }
 
     fn moves(&self, seen: &Seen<'_>) -> Vec<MemoryMove> {
@@ -339,13 +351,7 @@ impl Layered {
     }
 
     /// Why it is so.
-    fn tell(
-        &self,
-        seen: &Seen<'_>,
-        settings: &TierSettings,
-        state: &TierState,
-        reasons: &mut Vec<Reason>,
-    ) {
+    fn tell(&self, seen: &Seen<'_>, state: &TierState, reasons: &mut Vec<Reason>) {
         let before = state.plan.as_ref().map_or(&[][..], |plan| &plan.guests);
         let mut before = Walk::new(before, |before| &before.guest);
         for (claim, &(guest, _)) in self.claims.iter().zip(&self.who) {
@@ -370,7 +376,7 @@ impl Layered {
             near: sum(false),
             far: sum(true),
             left: Bytes(self.mover.left),
-            budget: Bytes(budget(settings)),
+            budget: Bytes(self.budget),
         });
     }
 }
@@ -388,10 +394,55 @@ pub(super) fn fits(seen: &Seen<'_>, plan: &TierPlan) -> bool {
         && guests.all(|guest| there.any(|member| member.view.id == guest.guest))
 }
 
-/// What may move until it is decided again.
-fn budget(settings: &TierSettings) -> u64 {
-    let bytes = u128::from(settings.bytes_per_s.0) * u128::from(settings.interval.0);
+/// Whether a guest uses its memory more than it was seen to when it was decided last. Who needs memory needs it now, and not at the end of the interval; but as long as memory moves, what is seen of it is neither what
+/// was nor what is to be, and it would be moved twice.
+pub(super) fn rises(seen: &Seen<'_>, settings: &TierSettings, state: &TierState) -> bool {
+    let by = thresholds(settings);
+    let now = seen.snapshot.at;
+    if state.until > now {
+        return false;
+    }
+    let old = seen.intent.old_after().max(settings.interval);
+    let plan = state.plan.as_ref().map_or(&[][..], |plan| &plan.guests);
+    let mut views = Walk::new(&seen.snapshot.memory, |view| &view.guest);
+    let mut watches = Walk::new(&state.guests, |watch| &watch.guest);
+    let mut plans = Walk::new(plan, |guest| &guest.guest);
+    seen.roster.members().iter().any(|member| {
+        let id = &member.view.id;
+        let before = plans
+            .find(id)
+            .map_or(MemoryClass::Rest, |guest| guest.class);
+        let mut watch = watches.find(id).map_or(Watch::default(), |known| Watch {
+            pressed: known.pressed,
+            io: known.io,
+        });
+        let Some(view) = views.find(id).filter(|view| view.age <= old) else {
+            return false;
+        };
+        let nodes = seen.facts.memory.nodes.iter();
+        let bytes = nodes.fold(0_u64, |sum, node| sum.saturating_add(view.on(node.node).0));
+        let class = watch.class(now, &use_of(view, bytes), &by);
+        class.is_some_and(|class| class < before)
+    })
+}
+
+/// What may move until it is decided again: what an interval is long enough for, but for what was to move before and hasn't yet.
+fn budget(settings: &TierSettings, until: Nanos, now: Nanos) -> u64 {
+    let left = settings.interval.saturating_sub(until.saturating_sub(now));
+    let bytes = u128::from(settings.bytes_per_s.0) * u128::from(left.0);
     u64::try_from(bytes / 1_000_000_000).unwrap_or(u64::MAX)
+}
+
+/// When all has moved; zero where nothing moves. No later than in an interval, also where the clock went back.
+pub(super) fn until(settings: &TierSettings, until: Nanos, now: Nanos, bytes: u64) -> Nanos {
+    let rate = u128::from(settings.bytes_per_s.0).max(1);
+    let takes = u64::try_from(u128::from(bytes) * 1_000_000_000 / rate).unwrap_or(u64::MAX);
+    if bytes == 0 && until <= now {
+        return Nanos::ZERO;
+    }
+    let begins = until.0.max(now.0);
+    let ends = begins.saturating_add(takes);
+    Nanos(ends.min(now.0.saturating_add(settings.interval.0)))
 }
 
 fn thresholds(settings: &TierSettings) -> Thresholds {
