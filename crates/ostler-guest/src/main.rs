@@ -22,6 +22,8 @@ fn main() -> anyhow::Result<()> {
         .with_env_filter(filter)
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
+        // It would tell of a log that can't be written by a macro that panics: whose log nobody reads any more goes on.
+        .log_internal_errors(false)
         .init();
     serve(Cli::parse().args)
 }

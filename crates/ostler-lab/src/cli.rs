@@ -15,6 +15,7 @@ use crate::program::Program;
 use crate::progress::Progress;
 use crate::run::RunResult;
 use crate::scenario::{self, FaultKind};
+use crate::stdout::print;
 use crate::{packages, run, schedulers, setup, up};
 use ostler_outcome::gather;
 use ostler_outcome::report::Clock;
@@ -135,22 +136,25 @@ pub fn run(command: LabCommand) -> anyhow::Result<ExitCode> {
         LabCommand::Setup => {
             let installed = setup::ensure(&packages::all(), progress)?;
             match installed.len() {
-                0 => println!("everything the lab needs is installed"),
-                n => println!("installed {n} packages: {}", installed.join(" ")),
+                0 => print("everything the lab needs is installed\n")?,
+                n => print(&format!(
+                    "installed {n} packages: {}\n",
+                    installed.join(" ")
+                ))?,
             }
         }
         LabCommand::Image => {
             let image = Image::ensure(&lab, progress)?;
-            println!("{}", image.folder.display());
+            print(&format!("{}\n", image.folder.display()))?;
         }
         LabCommand::Up(world) => {
             let (image, binaries, program) = prepare(&lab, &world, true, progress, |_| Ok(()))?;
             let time = world.time(&binaries, true)?;
             let state = up::up(&lab, &image, &binaries, &program, &time, progress)?;
-            println!(
-                "{} is up; `ostler lab shell` enters it, `ostler lab down` ends it",
+            print(&format!(
+                "{} is up; `ostler lab shell` enters it, `ostler lab down` ends it\n",
                 state.scenario
-            );
+            ))?;
         }
         LabCommand::Run(args) => return run_scenario(&lab, &args, progress),
         LabCommand::Report(args) => {
@@ -170,21 +174,21 @@ pub fn run(command: LabCommand) -> anyhow::Result<ExitCode> {
         LabCommand::Shell { command } => return shell(&lab, &command),
         LabCommand::Down => {
             let state = up::down(&lab)?;
-            println!(
-                "{} is down; its logs are in {}",
+            print(&format!(
+                "{} is down; its logs are in {}\n",
                 state.scenario,
                 state.run.display()
-            );
+            ))?;
         }
         LabCommand::Check { scenario: file } => {
             let program = Program::new(scenario::load(&file)?, false);
             for cell in program.cells() {
-                println!("{:3}  {cell}", cell.index);
+                print(&format!("{:3}  {cell}\n", cell.index))?;
             }
             for fault in &program.scenario.faults {
-                println!("fault {}, {} times", fault.kind, fault.times);
+                print(&format!("fault {}, {} times\n", fault.kind, fault.times))?;
             }
-            println!("about {:.0} s", program.scenario.expected_s());
+            print(&format!("about {:.0} s\n", program.scenario.expected_s()))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -328,13 +332,10 @@ fn show(result: &RunResult, out: &Out) -> anyhow::Result<ExitCode> {
         report = path;
     }
     for line in &lines {
-        println!(
-            "{}",
-            serde_json::to_string(line).context("a line is always JSON")?
-        );
+        print(&(serde_json::to_string(line).context("a line is always JSON")? + "\n"))?;
     }
     if let Some((passed, failed)) = result.faults {
-        println!("{passed} passed, {failed} failed");
+        print(&format!("{passed} passed, {failed} failed\n"))?;
     }
     for problem in &result.problems {
         eprintln!("lab: {problem}");

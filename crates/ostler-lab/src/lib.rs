@@ -26,6 +26,7 @@ pub mod scenario;
 mod schedulers;
 pub mod setup;
 pub mod share;
+pub mod stdout;
 pub mod tail;
 pub mod up;
 pub mod vm;

@@ -51,6 +51,8 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .with_target(false)
+        // It would tell of a log that can't be written by a macro that panics: whose log nobody reads any more goes on.
+        .log_internal_errors(false)
         .init();
     let result = match verb {
         Verb::Run(args) => verbs::run::run(&args),

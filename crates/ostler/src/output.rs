@@ -3,7 +3,9 @@
 use std::fmt;
 use std::io::{self, IsTerminal as _, Write as _};
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
+pub use ostler_lab::stdout::print;
+use ostler_lab::stdout::quiet_pipe;
 use ostler_model::{CpuSet, Nanos};
 use ostler_record::Wall;
 use serde::Serialize;
@@ -59,22 +61,6 @@ pub fn print_json<T: Serialize>(value: &T) -> anyhow::Result<()> {
         .map_err(io::Error::from)
         .and_then(|()| writeln!(out))
         .or_else(quiet_pipe)
-}
-
-/// Prints text.
-pub fn print(text: &str) -> anyhow::Result<()> {
-    io::stdout()
-        .lock()
-        .write_all(text.as_bytes())
-        .or_else(quiet_pipe)
-}
-
-/// A reader that closed its end (`| head`) has seen enough: no error.
-fn quiet_pipe(error: io::Error) -> anyhow::Result<()> {
-    if error.kind() == io::ErrorKind::BrokenPipe {
-        return Ok(());
-    }
-    Err(error).context("could not write to standard output")
 }
 
 /// Text that a guest's owner chose, safe for a terminal: control characters are replaced, length is bounded.

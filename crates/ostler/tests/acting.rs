@@ -253,6 +253,26 @@ fn what_is_acted_is_gone_though_nobody_reads_the_periods() {
     drop(reads);
 }
 
+/// Whose log has lost its reader goes on, and puts all back at its end.
+#[test]
+fn a_steward_whose_log_nobody_reads_goes_on() {
+    let Some(scene) = Scene::new("a_steward_whose_log_nobody_reads_goes_on", QUICK) else {
+        return;
+    };
+    let before = scene.seen();
+    let mut steward = scene.act(&before);
+    steward.lose_log();
+    // Each is told in the log.
+    for policy in ["performance", "energy"] {
+        let more = format!("{QUICK}\nmode = \"act\"\n[partition]\npolicy = \"{policy}\"");
+        scene.place.write(&rules(&scene.place, &more));
+        steward.signal(Signal::HUP);
+        steward.until("the new policy", |status| status["policy"] == policy);
+    }
+    assert!(steward.ends(), "it waits for its reader");
+    assert_eq!(scene.seen(), before);
+}
+
 /// A journal of its own doesn't make a second one welcome, neither at its start nor by a later word of its configuration.
 #[test]
 fn a_second_steward_with_another_journal_does_not_act() {

@@ -4,6 +4,8 @@
 
 mod place;
 
+use std::process::{Command, Stdio};
+
 use place::{Place, json, ostler, request, text};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -324,6 +326,32 @@ fn so_many_periods_make_so_many_lines() {
         assert_eq!(
             (&line["acting"], &line["violations"]),
             (&false.into(), &none())
+        );
+    }
+}
+
+/// A reader that has seen enough (`| head`) is no failure, whoever prints.
+#[test]
+fn results_that_nobody_reads_are_no_failure() {
+    let smoke = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/smoke.toml");
+    for args in [
+        &["lab", "check", smoke][..],
+        &["sim", smoke, "--json"],
+        &["plan", "--json"],
+    ] {
+        let (reads, writes) = std::io::pipe().expect("a pipe");
+        drop(reads);
+        let child = Command::new(env!("CARGO_BIN_EXE_ostler"))
+            .args(args)
+            .stdout(writes)
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program runs");
+        let output = child.wait_with_output().expect("a child");
+        assert!(
+            output.status.success(),
+            "{args:?}: {}",
+            text(&output.stderr)
         );
     }
 }

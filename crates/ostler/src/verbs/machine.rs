@@ -14,6 +14,7 @@ use ostler_lab::progress::Progress;
 use ostler_machine_launch::{Emulators, LaunchError, Options, World, WorldError, layout, ready};
 
 use super::EXIT_CONFIG;
+use crate::output::print;
 
 /// Ended by a signal.
 const EXIT_INTERRUPTED: u8 = 130;
@@ -89,7 +90,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let done = match &args.command {
         Command::Setup => {
             let tree = Tree::ensure(&LabDir::detect(), Progress::detect())?;
-            println!("the QEMUs are in {}", tree.root().display());
+            print(&format!("the QEMUs are in {}\n", tree.root().display()))?;
             return Ok(ExitCode::SUCCESS);
         }
         Command::Check { described } => check(described),
@@ -141,37 +142,37 @@ fn check(described: &Described) -> anyhow::Result<()> {
     ready::check(&world, &emulators)?;
     for (number, machine) in world.machines.iter().enumerate() {
         let emulator = emulators.of(machine.isa);
-        println!(
-            "{}: {} with {} core{}, in {}",
+        print(&format!(
+            "{}: {} with {} core{}, in {}\n",
             machine.name,
             machine.isa,
             machine.cores,
             if machine.cores == 1 { "" } else { "s" },
             emulator.version()?
-        );
+        ))?;
         for range in layout::seen(&world.ranges, number, machine.isa, world.model) {
             let whose = match range.owner {
                 layout::Owner::Pool => "the pool's",
                 layout::Owner::Machine(owner) if owner == number => "its own",
                 layout::Owner::Machine(_) => "the other's",
             };
-            println!("  {range}: {} MiB, {whose}", range.bytes >> 20);
+            print(&format!("  {range}: {} MiB, {whose}\n", range.bytes >> 20))?;
         }
     }
     if world.models_memory() {
         for machine in &world.machines {
             let part = machine.part.as_deref().unwrap_or_default();
-            println!(
-                "{}: accesses to memory cost what a {part} pays",
+            print(&format!(
+                "{}: accesses to memory cost what a {part} pays\n",
                 machine.name
-            );
+            ))?;
         }
     }
     if world.is_fused() {
-        println!(
-            "in step within {} ns; interrupts between them after {} ns",
+        print(&format!(
+            "in step within {} ns; interrupts between them after {} ns\n",
             world.time.quantum_ns, world.time.interrupt_ns
-        );
+        ))?;
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ pub mod status;
 pub mod top;
 pub mod undo;
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -114,15 +115,22 @@ impl SocketArg {
     }
 }
 
+/// The last word on standard error; nobody need be there to read it.
+fn say(text: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
 /// Tells what went wrong, and ends with the code that says which kind it is.
 pub fn fail(error: &anyhow::Error) -> ExitCode {
     if let Some(errors) = error.downcast_ref::<ConfigErrors>() {
         let count = errors.iter().count();
         let s = if count == 1 { "" } else { "s" };
-        eprintln!("{errors}\n\nthe configuration is refused: {count} error{s}");
+        say(format_args!(
+            "{errors}\n\nthe configuration is refused: {count} error{s}"
+        ));
         return ExitCode::from(EXIT_CONFIG);
     }
-    eprintln!("ostler: {error:#}");
+    say(format_args!("ostler: {error:#}"));
     if error.downcast_ref::<NotRunning>().is_some() {
         return ExitCode::from(EXIT_NOT_RUNNING);
     }

@@ -148,6 +148,11 @@ impl Steward<'_> {
         log
     }
 
+    /// Closes the end of its log that we read.
+    pub fn lose_log(&mut self) {
+        self.child.stderr = None;
+    }
+
     /// Ends it in order; gives its log.
     pub fn end(mut self) -> String {
         self.signal(Signal::TERM);

@@ -1,0 +1,21 @@
+//! Results, on standard output: whoever reads them may have seen enough at any time (`| head`), which is no error.
+
+use std::io::{self, Write as _};
+
+use anyhow::Context as _;
+
+/// Prints text.
+pub fn print(text: &str) -> anyhow::Result<()> {
+    io::stdout()
+        .lock()
+        .write_all(text.as_bytes())
+        .or_else(quiet_pipe)
+}
+
+/// A reader that closed its end has seen enough: no error.
+pub fn quiet_pipe(error: io::Error) -> anyhow::Result<()> {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        return Ok(());
+    }
+    Err(error).context("could not write to standard output")
+}
