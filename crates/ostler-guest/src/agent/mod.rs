@@ -235,8 +235,7 @@ impl<K: Kernel> Agent<K> {
             .into_iter()
             .map(|nic| wire::Nic {
                 irqs: nic
-                    .irqs
-                    .iter()
+                    .irqs_in_use()
                     .filter_map(|irq| {
                         let cpus = cpulist::parse_list(&self.kernel.read(&irq.path()).ok()?)?;
                         Some(wire::QueueIrq {
@@ -377,12 +376,15 @@ impl<K: Kernel> Agent<K> {
             .set(&self.kernel, &mut self.ledger, &nic, set.count)
             .map_err(kernel_refusal("can't set the queue count"))?;
         let mut done = Done { changed, left: 0 };
-        if changed
-            && let Some(wanted) = &self.wanted
-            && let Some(nic) = nics::discover(&self.kernel)
-                .into_iter()
-                .find(|found| found.name == nic.name)
-        {
+        if changed && let Some(wanted) = &self.wanted {
+            // No virtio device gets other interrupts with another count, and no other's are known.
+            let nic = nics::Nic {
+                channels: Some(Channels {
+                    combined: set.count,
+                    ..channels
+                }),
+                ..nic
+            };
             done.add(nics::steer(&self.kernel, &mut self.ledger, &nic, wanted));
         }
         Ok(ack(done.changed, done.left))

@@ -1,6 +1,6 @@
 //! The guest's network devices: how many queues each uses, and which vCPUs serve them.
 //!
-//! With `V` the vCPUs that workloads use, queue `k` interrupts vCPU `V[k mod |V|]`, and what runs on vCPU `V[i]`
+//! With `V` the vCPUs that workloads use, queue `k`, if it is in use, interrupts vCPU `V[k mod |V|]`, and what runs on vCPU `V[i]`
 //! transmits by queue `i mod n`: with as many queues as vCPUs each pair stays on its vCPU.
 //!
 //! The order matters: virtio_net spreads interrupts and XPS over all vCPUs anew whenever its queue count changes. So steering follows
@@ -44,6 +44,14 @@ pub struct Nic {
     pub irqs: Vec<QueueIrq>,
 }
 
+impl Nic {
+    /// The interrupts of queues that are in use.
+    pub fn irqs_in_use(&self) -> impl Iterator<Item = &QueueIrq> {
+        let count = self.channels.map_or(u32::MAX, |channels| channels.combined);
+        self.irqs.iter().filter(move |irq| irq.queue < count)
+    }
+}
+
 /// All devices. Bridges, bonds and VLANs aren't among them, though they may carry a device's MAC.
 pub fn discover(kernel: &impl Kernel) -> Vec<Nic> {
     let by_device = queue_irqs(kernel);
@@ -69,11 +77,12 @@ pub fn discover(kernel: &impl Kernel) -> Vec<Nic> {
     nics
 }
 
-/// Steers the interrupts and the transmit choice of `nic` to `vcpus`. What the kernel refuses is counted and passed over: a queue
+/// Steers the interrupts and the transmit choice of the queues of `nic` that are in use to `vcpus`: each of others would cost what one in use does, and
+/// nobody would have anything of it. What the kernel refuses is counted and passed over: a queue
 /// served from afar costs speed, and is no reason not to do the rest.
 pub fn steer(kernel: &impl Kernel, ledger: &mut Ledger, nic: &Nic, vcpus: &[u32]) -> Done {
     let mut done = Done::default();
-    for irq in &nic.irqs {
+    for irq in nic.irqs_in_use() {
         let path = irq.path();
         let Ok(current) = kernel.read(&path) else {
             continue;

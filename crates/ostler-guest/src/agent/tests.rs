@@ -94,6 +94,22 @@ fn queues_are_steered_again_after_the_driver_spread_them() {
 }
 
 #[test]
+fn queues_that_are_not_in_use_are_left_alone_until_they_are() {
+    let kernel = FakeKernel::new(4, 4, true);
+    let (mut agent, now) = agent(&kernel, Config::default());
+    ask(&mut agent, now, queues(2));
+    // As the driver has spread them: irqs 25 to 28 are those of queues 0 and 1, 29 to 32 the others'.
+    let irqs = || (25..=32).map(|n| kernel.get(&irq(n))).collect::<Vec<_>>();
+    assert_eq!(irqs(), ["0\n"; 8]);
+    ask(&mut agent, now, vcpus(&[2, 3]));
+    assert_eq!(irqs()[..4], ["2\n", "2\n", "3\n", "3\n"]);
+    assert_eq!(irqs()[4..], ["0\n"; 4]);
+    ask(&mut agent, now, queues(4));
+    let steered = ["2\n", "2\n", "3\n", "3\n", "2\n", "2\n", "3\n", "3\n"];
+    assert_eq!(irqs(), steered);
+}
+
+#[test]
 fn impossible_requests_change_nothing() {
     let kernel = FakeKernel::new(4, 2, true);
     let before = kernel.world();
