@@ -98,16 +98,19 @@ impl Guest {
 
     /// Its misses a second that a node serves from memory of a class.
     pub fn loads(&self, node: usize, class: usize) -> f64 {
-        let there = |class: &usize| self.of(*class) > 0;
-        let weights: f64 = (0..CLASSES)
-            .filter(there)
-            .map(|class| ACCESSES[class])
-            .sum();
+        let weights = self.weights();
         if weights > 0.0 {
             self.misses_per_s * self.share(node, class) / weights
         } else {
             0.0
         }
+    }
+
+    /// What of accesses goes to classes that it has memory of.
+    fn weights(&self) -> f64 {
+        let there = |class: &usize| self.of(*class) > 0;
+        let classes = (0..CLASSES).filter(there);
+        classes.map(|class| ACCESSES[class]).sum()
     }
 
     /// What of accesses goes to a class on a node, as if there were memory of each class.
@@ -121,11 +124,7 @@ impl Guest {
 
     /// The share of its misses that each node serves.
     fn serves(&self, node: usize) -> f64 {
-        let there = |class: &usize| self.of(*class) > 0;
-        let weights: f64 = (0..CLASSES)
-            .filter(there)
-            .map(|class| ACCESSES[class])
-            .sum();
+        let weights = self.weights();
         let sum: f64 = (0..CLASSES).map(|class| self.share(node, class)).sum();
         if weights > 0.0 { sum / weights } else { 0.0 }
     }

@@ -398,6 +398,24 @@ fn config() -> impl Strategy<Value = Config> {
     (intent(), daemon()).prop_map(|(intent, daemon)| Config { intent, daemon })
 }
 
+/// A configuration's text in which one of the lines that set a key is another, made of its key and value; that line's number, and its key.
+fn with_another_line(
+    config: &Config,
+    at: prop::sample::Index,
+    other: impl Fn(&str, &str) -> String,
+) -> (String, usize, String) {
+    let text = render(config);
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let keys: Vec<usize> = (0..lines.len())
+        .filter(|&at| lines[at].contains(" = "))
+        .collect();
+    let line = keys[at.index(keys.len())];
+    let (key, value) = lines[line].split_once(" = ").expect("a key and its value");
+    let (key, changed) = (key.to_owned(), other(key, value));
+    lines[line] = changed;
+    (lines.join("\n") + "\n", line + 1, key)
+}
+
 proptest! {
     #[test]
     fn what_is_rendered_reads_the_same(config in config()) {
@@ -429,18 +447,9 @@ proptest! {
         config in config(),
         at in any::<prop::sample::Index>(),
     ) {
-        let text = render(&config);
-        let lines: Vec<&str> = text.lines().collect();
-        let keys: Vec<usize> = (0..lines.len()).filter(|&at| lines[at].contains(" = ")).collect();
-        let line = keys[at.index(keys.len())];
-        let key = lines[line].split(" = ").next().unwrap_or_default();
-        let mutated: String = lines
-            .iter()
-            .enumerate()
-            .map(|(at, text)| if at == line { format!("{key}x{}\n", &text[key.len()..]) } else { format!("{text}\n") })
-            .collect();
+        let (mutated, line, key) = with_another_line(&config, at, |key, value| format!("{key}x = {value}"));
         let errors = parse(&mutated, "x.toml", None).expect_err("a misspelt key is refused");
-        let found = errors.iter().find(|error| error.line == line + 1).expect("an error on the line of the key");
+        let found = errors.iter().find(|error| error.line == line).expect("an error on the line of the key");
         prop_assert!(found.what.starts_with(&format!("`{key}x` is not known")), "{}", found);
         prop_assert_eq!(&found.remedy, &format!("did you mean `{key}`?"));
         prop_assert_eq!((found.column, found.width), (1, key.len() + 1));
@@ -452,18 +461,9 @@ proptest! {
         config in config(),
         at in any::<prop::sample::Index>(),
     ) {
-        let text = render(&config);
-        let lines: Vec<&str> = text.lines().collect();
-        let keys: Vec<usize> = (0..lines.len()).filter(|&at| lines[at].contains(" = ")).collect();
-        let line = keys[at.index(keys.len())];
-        let key = lines[line].split(" = ").next().unwrap_or_default();
-        let mutated: String = lines
-            .iter()
-            .enumerate()
-            .map(|(at, text)| if at == line { format!("{key} = 1979-05-27\n") } else { format!("{text}\n") })
-            .collect();
+        let (mutated, line, _) = with_another_line(&config, at, |key, _| format!("{key} = 1979-05-27"));
         let errors = parse(&mutated, "x.toml", None).expect_err("a wrong type is refused");
-        let found = errors.iter().find(|error| error.line == line + 1).expect("an error on the line of the key");
+        let found = errors.iter().find(|error| error.line == line).expect("an error on the line of the key");
         prop_assert!(found.what.contains("not a date"), "{}", found);
     }
 }
