@@ -90,14 +90,16 @@ pub struct Compared {
     pub agree: usize,
 }
 
-/// The lines of a run, as `--json` writes them; those of cells are left out.
+/// The lines of a run, as `--json` writes them; those of cells are left out. A scenario may ask the same of a guest at several rates, and says so in the same
+/// words: where policies begin anew under them, it is the next of these loads, and told by its number.
 ///
 /// # Errors
 ///
-/// A line is none, or stands there twice.
+/// A line is none.
 pub fn lines(text: &str) -> Result<Vec<Line>, Mistake> {
     let mut lines = Vec::new();
-    let mut there = BTreeSet::new();
+    // By words of a load: how many there were before this one, and whose lines this one has.
+    let mut loads: BTreeMap<String, (usize, BTreeSet<String>)> = BTreeMap::new();
     let written = text.lines().enumerate();
     for (at, line) in written.filter(|(_, line)| !line.trim().is_empty()) {
         let mistake = |what: String| Mistake { line: at + 1, what };
@@ -115,16 +117,19 @@ pub fn lines(text: &str) -> Result<Vec<Line>, Mistake> {
             continue;
         }
         let text = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
-        let (Some(workload), Some(policy)) = (text("workload"), text("policy")) else {
+        let (Some(mut workload), Some(policy)) = (text("workload"), text("policy")) else {
             return Err(mistake(
                 "no line of a policy under a load; give it the lines that `--json` writes"
                     .to_owned(),
             ));
         };
-        if !there.insert((workload.clone(), policy.clone())) {
-            return Err(mistake(format!(
-                "policy {policy} under \"{workload}\" a second time; give it the lines of one run"
-            )));
+        let (before, policies) = loads.entry(workload.clone()).or_default();
+        if !policies.insert(policy.clone()) {
+            *before += 1;
+            *policies = BTreeSet::from([policy.clone()]);
+        }
+        if *before > 0 {
+            workload = format!("{workload}, load {}", *before + 1);
         }
         let figure = |name: &'static str| Some((name, value.get(name)?.as_f64()?));
         lines.push(Line {
@@ -301,7 +306,6 @@ mod tests {
             (format!("{good}\nnonsense"), 2, "no JSON"),
             ("{\"policy\":\"p\"}".to_owned(), 1, "no line of a policy"),
             ("[1]".to_owned(), 1, "no line of a policy"),
-            (format!("{good}\n\n{good}"), 3, "a second time"),
             (
                 "{\"t_ms\":0,\"event\":\"run\",\"revision\":\"x\"}".to_owned(),
                 1,
@@ -318,6 +322,29 @@ mod tests {
         let read = lines(&format!("{good}\n{cell}\n")).expect("lines");
         assert_eq!(read.len(), 1);
         assert_eq!(read[0].figures.get("p95_us"), Some(&1.0));
+    }
+
+    #[test]
+    fn loads_of_the_same_words_are_told_apart() {
+        let lines = |p95: [u32; 4]| {
+            let each = ["p", "q", "p", "q"].into_iter().zip(p95);
+            let line = |(policy, p95)| {
+                format!("{{\"workload\":\"w\",\"policy\":\"{policy}\",\"p95_us\":{p95}}}\n")
+            };
+            lines(&each.map(line).collect::<String>()).expect("a run with two loads")
+        };
+        let [one, other] = [lines([1, 2, 30, 40]), lines([1, 2, 40, 30])];
+        let loads: Vec<&str> = one.iter().map(|line| line.workload.as_str()).collect();
+        assert_eq!(loads, ["w", "w", "w, load 2", "w, load 2"]);
+        // Under the first load both say the same of p and q, under the second not.
+        let compared = compare(&one, &other);
+        assert_eq!((compared.told, compared.agree), (2, 1));
+        let against = compared
+            .pairs
+            .iter()
+            .filter(|pair| !pair.against.is_empty());
+        assert!(against.clone().all(|pair| pair.workload == "w, load 2"));
+        assert_eq!(against.count(), 2);
     }
 
     proptest! {
