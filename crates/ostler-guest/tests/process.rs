@@ -32,7 +32,9 @@ fn make_tree(root: &Path) {
             "      CPU0\n 25: 1 PCI-MSIX 1-edge virtio0-input.0\n 26: 1 PCI-MSIX 2-edge virtio0-output.0\n",
         ),
         ("proc/irq/25/smp_affinity_list", "0-1\n"),
+        ("proc/irq/25/virtio0-input.0/", ""),
         ("proc/irq/26/smp_affinity_list", "0-1\n"),
+        ("proc/irq/26/virtio0-output.0/", ""),
         ("sys/devices/system/cpu/online", "0-1\n"),
         ("sys/fs/cgroup/cgroup.controllers", "cpuset cpu\n"),
         ("sys/fs/cgroup/cgroup.subtree_control", "cpuset\n"),
@@ -45,6 +47,10 @@ fn make_tree(root: &Path) {
     ];
     for (path, text) in files {
         let path = root.join(path);
+        if path.to_str().unwrap().ends_with('/') {
+            fs::create_dir_all(path).unwrap();
+            continue;
+        }
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }

@@ -35,6 +35,11 @@ struct EthtoolChannels {
 
 const _: () = assert!(size_of::<EthtoolChannels>() == 36);
 
+/// The number of the interface called `name`.
+pub fn interface_index(name: &str) -> io::Result<u32> {
+    Ok(rustix::net::netdevice::name_to_index(any_socket()?, name)?)
+}
+
 /// The queue pairs of `nic`.
 pub fn channels(nic: &str) -> io::Result<Channels> {
     let answer = get(&any_socket()?, nic)?;

@@ -28,6 +28,10 @@ pub struct FakeKernel {
     /// Writes to these paths fail.
     pub refuse: RefCell<BTreeSet<String>>,
     pub writes: RefCell<u32>,
+    /// How often each path was read.
+    pub reads: RefCell<BTreeMap<String, u32>>,
+    /// Interfaces' numbers; those that aren't named have 1.
+    pub indices: RefCell<BTreeMap<String, u32>>,
 }
 
 impl FakeKernel {
@@ -89,6 +93,7 @@ impl FakeKernel {
                     " {irq}:  0 3  PCI-MSIX-0000:00:03.0  {irq}-edge  virtio0-{direction}.{queue}"
                 );
                 put(&format!("/proc/irq/{irq}/smp_affinity_list"), &list);
+                put(&handler_path(irq, direction, queue), "");
             }
             put(
                 &format!("/sys/class/net/eth0/queues/tx-{queue}/xps_cpus"),
@@ -123,6 +128,8 @@ impl FakeKernel {
             }),
             refuse: RefCell::default(),
             writes: RefCell::default(),
+            reads: RefCell::default(),
+            indices: RefCell::default(),
         }
     }
 
@@ -157,6 +164,11 @@ impl FakeKernel {
     }
 }
 
+/// The folder in which the kernel tells whose an interrupt is.
+pub fn handler_path(irq: u32, direction: &str, queue: u32) -> String {
+    format!("/proc/irq/{irq}/virtio0-{direction}.{queue}")
+}
+
 fn stat_line(pid: i32, parent: i32, flags: u32, start_ticks: u64) -> String {
     format!(
         "{pid} (a (b) c) S {parent} 1 1 0 -1 {flags} 1 1 1 1 1 1 1 1 20 0 1 0 {start_ticks} 1 1\n"
@@ -169,6 +181,7 @@ fn not_found<T>(found: Option<T>) -> io::Result<T> {
 
 impl Kernel for &FakeKernel {
     fn read(&self, path: &str) -> io::Result<String> {
+        *self.reads.borrow_mut().entry(path.into()).or_default() += 1;
         not_found(self.world.borrow().files.get(path).cloned())
     }
 
@@ -216,6 +229,14 @@ impl Kernel for &FakeKernel {
         not_found((path == "/sys/class/net/eth0/device").then(|| "virtio0".into()))
     }
 
+    fn exists(&self, path: &str) -> bool {
+        self.world.borrow().files.contains_key(path)
+    }
+
+    fn interface_index(&self, name: &str) -> io::Result<u32> {
+        Ok(self.indices.borrow().get(name).copied().unwrap_or(1))
+    }
+
     fn channels(&self, nic: &str) -> io::Result<Channels> {
         let (combined, combined_max) = not_found(self.world.borrow().channels.get(nic).copied())?;
         Ok(Channels {
@@ -229,12 +250,18 @@ impl Kernel for &FakeKernel {
         let mut world = self.world.borrow_mut();
         let entry = not_found(world.channels.get_mut(nic))?;
         entry.0 = combined;
-        // As virtnet_set_affinity() does: spread anew.
-        for (path, text) in &mut world.files {
-            if path.ends_with("smp_affinity_list") {
-                *text = "0\n".into();
-            } else if path.ends_with("xps_cpus") {
-                *text = "f\n".into();
+        // As virtnet_set_affinity() does, queues in use are spread anew. Others have no transmit choice, nor a file for it.
+        let queues = entry.1;
+        for queue in 0..queues {
+            let xps = format!("/sys/class/net/eth0/queues/tx-{queue}/xps_cpus");
+            if queue >= combined {
+                world.files.remove(&xps);
+                continue;
+            }
+            world.files.insert(xps, "f\n".into());
+            for irq in [25 + queue * 2, 26 + queue * 2] {
+                let path = format!("/proc/irq/{irq}/smp_affinity_list");
+                world.files.insert(path, "0\n".into());
             }
         }
         Ok(())

@@ -34,6 +34,10 @@ pub trait Kernel {
     fn list(&self, path: &str) -> io::Result<Vec<String>>;
     /// The last component of what a symbolic link points to.
     fn link_name(&self, path: &str) -> io::Result<String>;
+    /// Whether there is such a file or folder.
+    fn exists(&self, path: &str) -> bool;
+    /// The number of a network interface, which no other gets while the kernel runs.
+    fn interface_index(&self, name: &str) -> io::Result<u32>;
     /// The queue pairs of a network device.
     fn channels(&self, nic: &str) -> io::Result<Channels>;
     /// Sets the count of queue pairs in use.
@@ -103,6 +107,14 @@ impl Kernel for Linux {
             .and_then(|name| name.to_str())
             .map(str::to_owned)
             .ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    fn exists(&self, path: &str) -> bool {
+        self.resolve(path).exists()
+    }
+
+    fn interface_index(&self, name: &str) -> io::Result<u32> {
+        ethtool::interface_index(name)
     }
 
     fn channels(&self, nic: &str) -> io::Result<Channels> {

@@ -36,7 +36,7 @@ pub use kernel::{Channels, Kernel, Linux};
 
 use cgroups::Cgroups;
 use ledger::Ledger;
-use nics::Queues;
+use nics::{Nics, Queues};
 use threads::Threads;
 
 use crate::cpulist;
@@ -75,6 +75,7 @@ pub struct Agent<K> {
     cgroups: Option<Cgroups>,
     ledger: Ledger,
     threads: Threads,
+    nics: Nics,
     queues: Queues,
     last_heard: Instant,
     last_asserted: Instant,
@@ -136,6 +137,7 @@ impl<K: Kernel> Agent<K> {
             cgroups,
             ledger: Ledger::default(),
             threads: Threads::default(),
+            nics: Nics::default(),
             queues: Queues::default(),
             last_heard: now,
             last_asserted: now,
@@ -153,12 +155,12 @@ impl<K: Kernel> Agent<K> {
                 self.last_heard = now;
                 match body {
                     request::Body::Hello(_) => Ok(reply::Body::Hello(self.hello())),
-                    request::Body::GetState(_) => Ok(reply::Body::State(self.state())),
+                    request::Body::GetState(_) => Ok(reply::Body::State(self.state(now))),
                     request::Body::SetVcpus(set) => self.set_vcpus(now, set),
-                    request::Body::SetQueues(set) => self.set_queues(set),
+                    request::Body::SetQueues(set) => self.set_queues(now, set),
                     request::Body::Restore(_) => {
                         let changed = self.has_changes();
-                        let left_alone = self.restore();
+                        let left_alone = self.restore(now);
                         Ok(ack(changed, left_alone))
                     }
                 }
@@ -179,12 +181,12 @@ impl<K: Kernel> Agent<K> {
         if now.duration_since(self.last_heard) >= self.config.dead_man {
             if self.has_changes() {
                 warn!("the host is silent: everything is put back");
-                self.restore();
+                self.restore(now);
             }
         } else if now.duration_since(self.last_asserted) >= self.config.reassert {
             self.last_asserted = now;
             if let Some(wanted) = self.wanted.clone()
-                && let Err(refusal) = self.assert_vcpus(&wanted)
+                && let Err(refusal) = self.assert_vcpus(now, &wanted, &self.online())
             {
                 warn!(why = refusal.text, "newcomers may run unconfined");
             }
@@ -201,11 +203,15 @@ impl<K: Kernel> Agent<K> {
     }
 
     /// Puts everything back that still holds what the agent wrote; the count is of what doesn't, or can't be written.
-    pub fn restore(&mut self) -> u32 {
+    pub fn restore(&mut self, now: Instant) -> u32 {
         self.wanted = None;
         // What still is ours must be judged before the queue count goes back, since the driver resets settings with it.
         let (due, foreign) = self.ledger.take_due(&self.kernel);
-        let mut left = foreign + self.queues.restore(&self.kernel);
+        let mut left = foreign;
+        if !self.queues.is_empty() {
+            let nics = self.nics.all(&self.kernel, now);
+            left += self.queues.restore(&self.kernel, &nics);
+        }
         left += ledger::put_back(&self.kernel, due);
         let (roots, online) = (self.root_processes(), self.online());
         left += self.threads.restore(&self.kernel, roots.as_ref(), &online);
@@ -228,10 +234,12 @@ impl<K: Kernel> Agent<K> {
         }
     }
 
-    fn state(&self) -> wire::State {
+    fn state(&mut self, now: Instant) -> wire::State {
         let online = self.online();
         let applied = self.wanted.as_ref().unwrap_or(&online);
-        let nics = nics::discover(&self.kernel)
+        let nics = self
+            .nics
+            .all(&self.kernel, now)
             .into_iter()
             .map(|nic| wire::Nic {
                 irqs: nic
@@ -292,15 +300,19 @@ impl<K: Kernel> Agent<K> {
         }
         self.last_asserted = now;
         let fresh = self.wanted.as_ref() != Some(&vcpus);
-        let done = self.assert_vcpus(&vcpus)?;
+        let done = self.assert_vcpus(now, &vcpus, &online)?;
         self.wanted = Some(vcpus);
         Ok(ack(fresh || done.changed, done.left))
     }
 
     /// Makes the guest be as `vcpus` want it. Failing to confine one cgroup or to steer one queue doesn't stop the rest; failing to
     /// confine any does.
-    fn assert_vcpus(&mut self, vcpus: &[u32]) -> Result<Done, Refusal> {
-        let online = self.online();
+    fn assert_vcpus(
+        &mut self,
+        now: Instant,
+        vcpus: &[u32],
+        online: &[u32],
+    ) -> Result<Done, Refusal> {
         let mut done = Done::default();
         if let Some(cgroups) = &mut self.cgroups {
             let targets = cgroups
@@ -333,18 +345,20 @@ impl<K: Kernel> Agent<K> {
             let roots = self.root_processes();
             done.changed |= self
                 .threads
-                .confine(&self.kernel, roots.as_ref(), vcpus, &online)
+                .confine(&self.kernel, roots.as_ref(), vcpus, online)
                 .map_err(kernel_refusal("can't confine threads"))?;
         }
-        for nic in nics::discover(&self.kernel) {
-            done.add(nics::steer(&self.kernel, &mut self.ledger, &nic, vcpus));
+        for nic in self.nics.all(&self.kernel, now) {
+            done.add(self.steer(&nic, vcpus));
         }
         Ok(done)
     }
 
-    fn set_queues(&mut self, set: &wire::SetQueues) -> Result<reply::Body, Refusal> {
+    fn set_queues(&mut self, now: Instant, set: &wire::SetQueues) -> Result<reply::Body, Refusal> {
         self.must_act()?;
-        let mut named = nics::discover(&self.kernel)
+        let mut named = self
+            .nics
+            .all(&self.kernel, now)
             .into_iter()
             .filter(|nic| nic.mac == set.mac[..]);
         let (Some(nic), None) = (named.next(), named.next()) else {
@@ -376,18 +390,21 @@ impl<K: Kernel> Agent<K> {
             .set(&self.kernel, &mut self.ledger, &nic, set.count)
             .map_err(kernel_refusal("can't set the queue count"))?;
         let mut done = Done { changed, left: 0 };
-        if changed && let Some(wanted) = &self.wanted {
+        if changed && let Some(wanted) = self.wanted.clone() {
             // No virtio device gets other interrupts with another count, and no other's are known.
-            let nic = nics::Nic {
-                channels: Some(Channels {
-                    combined: set.count,
-                    ..channels
-                }),
-                ..nic
-            };
-            done.add(nics::steer(&self.kernel, &mut self.ledger, &nic, wanted));
+            let mut nic = nic;
+            nic.channels = Some(Channels {
+                combined: set.count,
+                ..channels
+            });
+            done.add(self.steer(&nic, &wanted));
         }
         Ok(ack(done.changed, done.left))
+    }
+
+    fn steer(&mut self, nic: &nics::Nic, vcpus: &[u32]) -> Done {
+        let (ledger, nics) = (&mut self.ledger, &mut self.nics);
+        nics::steer(&self.kernel, ledger, nics, nic, vcpus)
     }
 
     fn must_act(&self) -> Result<(), Refusal> {

@@ -237,7 +237,7 @@ pub fn run<K: Kernel>(
 ) -> io::Result<()> {
     let outcome = serve(agent, listener, given, stop);
     if agent.has_changes() {
-        agent.restore();
+        agent.restore(Instant::now());
     }
     outcome
 }

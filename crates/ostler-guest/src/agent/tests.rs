@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::fake::{CGROUP, FakeKernel, MAC, OWN_PID};
+use super::fake::{CGROUP, FakeKernel, MAC, OWN_PID, handler_path};
 use super::*;
 
 const XPS0: &str = "/sys/class/net/eth0/queues/tx-0/xps_cpus";
@@ -98,15 +98,87 @@ fn queues_that_are_not_in_use_are_left_alone_until_they_are() {
     let kernel = FakeKernel::new(4, 4, true);
     let (mut agent, now) = agent(&kernel, Config::default());
     ask(&mut agent, now, queues(2));
-    // As the driver has spread them: irqs 25 to 28 are those of queues 0 and 1, 29 to 32 the others'.
+    // As the driver has spread those in use: irqs 25 to 28 are those of queues 0 and 1, 29 to 32 the others'.
     let irqs = || (25..=32).map(|n| kernel.get(&irq(n))).collect::<Vec<_>>();
-    assert_eq!(irqs(), ["0\n"; 8]);
+    assert_eq!(irqs()[..4], ["0\n"; 4]);
     ask(&mut agent, now, vcpus(&[2, 3]));
     assert_eq!(irqs()[..4], ["2\n", "2\n", "3\n", "3\n"]);
-    assert_eq!(irqs()[4..], ["0\n"; 4]);
+    assert_eq!(irqs()[4..], ["0-3\n"; 4]);
     ask(&mut agent, now, queues(4));
     let steered = ["2\n", "2\n", "3\n", "3\n", "2\n", "2\n", "3\n", "3\n"];
     assert_eq!(irqs(), steered);
+}
+
+#[test]
+fn a_transmit_choice_that_went_with_its_queue_comes_back_with_it() {
+    let kernel = FakeKernel::new(4, 2, true);
+    kernel.put(XPS1, "c\n");
+    let before = kernel.world();
+    for counts in [&[1][..], &[1, 2], &[1, 2, 1]] {
+        let (mut agent, now) = agent(&kernel, Config::default());
+        ask(&mut agent, now, vcpus(&[2, 3]));
+        for &count in counts {
+            assert_eq!(ask(&mut agent, now, queues(count)), ack(true, 0));
+        }
+        assert_eq!(agent.restore(now), 0);
+        assert_eq!(kernel.world(), before, "{counts:?}");
+    }
+}
+
+fn times_read(kernel: &FakeKernel, path: &str) -> u32 {
+    kernel.reads.borrow().get(path).copied().unwrap_or(0)
+}
+
+#[test]
+fn interrupts_are_looked_for_once_for_many_requests() {
+    let kernel = FakeKernel::new(4, 4, true);
+    let (mut agent, now) = agent(&kernel, Config::default());
+    let get_state = request::Body::GetState(wire::GetState {});
+    for count in 1..=4 {
+        ask(&mut agent, now, get_state.clone());
+        ask(&mut agent, now, vcpus(&[count - 1]));
+        ask(&mut agent, now, queues(count));
+        agent.tick(now + Duration::from_secs(count.into()));
+    }
+    assert_eq!(times_read(&kernel, "/proc/interrupts"), 1);
+    let later = now + Duration::from_secs(10);
+    ask(&mut agent, later, get_state);
+    assert_eq!(times_read(&kernel, "/proc/interrupts"), 2);
+}
+
+#[test]
+fn an_interrupt_that_became_anothers_is_left_to_it() {
+    let kernel = FakeKernel::new(4, 2, true);
+    let (mut agent, now) = agent(&kernel, Config::default());
+    ask(&mut agent, now, vcpus(&[1]));
+    // The guest was suspended: the queue's interrupt is 40 now, and 27 is a disk's.
+    let (old, new) = (handler_path(27, "input", 1), handler_path(40, "input", 1));
+    kernel.world.borrow_mut().files.remove(&old);
+    kernel.put(&irq(27), "0\n");
+    kernel.put(&new, "");
+    kernel.put(&irq(40), "0\n");
+    let table = kernel.get("/proc/interrupts");
+    let moved = table.replace(" 27:", " 40:");
+    assert_ne!(table, moved);
+    kernel.put("/proc/interrupts", &moved);
+    ask(&mut agent, now, vcpus(&[2]));
+    assert_eq!(kernel.get(&irq(27)), "0\n");
+    assert_eq!(kernel.get(&irq(28)), "2\n", "the others follow");
+    agent.tick(now + Duration::from_secs(1));
+    assert_eq!(kernel.get(&irq(40)), "2\n");
+    assert_eq!(kernel.get(&irq(27)), "0\n");
+}
+
+#[test]
+fn a_nic_in_the_place_of_another_is_not_taken_for_it() {
+    let kernel = FakeKernel::new(4, 2, true);
+    let (mut agent, now) = agent(&kernel, Config::default());
+    assert_eq!(ask(&mut agent, now, queues(1)), ack(true, 0));
+    kernel.put("/sys/class/net/eth0/address", "52:54:00:00:00:09\n");
+    kernel.indices.borrow_mut().insert("eth0".into(), 7);
+    let answer = ask(&mut agent, now, queues(2));
+    assert_eq!(error_code(&answer), Some(ErrorCode::Invalid));
+    assert_eq!(kernel.world().channels["eth0"], (1, 2));
 }
 
 #[test]
@@ -375,7 +447,7 @@ proptest! {
             ask(&mut agent, now, step);
         }
         kernel.refuse.replace(BTreeSet::new());
-        prop_assert_eq!(agent.restore(), 0);
+        prop_assert_eq!(agent.restore(now), 0);
         prop_assert_eq!(kernel.world(), before);
         prop_assert!(!agent.has_changes());
     }
@@ -399,8 +471,8 @@ proptest! {
 #[test]
 fn a_real_kernel_is_described() {
     let now = Instant::now();
-    let agent = Agent::new(Linux::new("/".as_ref()), Config::default(), now);
-    let state = agent.state();
+    let mut agent = Agent::new(Linux::new("/".as_ref()), Config::default(), now);
+    let state = agent.state(now);
     let online = bits::to_ids(&state.online_vcpus, VCPUS_MAX).unwrap();
     let timed: Vec<u32> = state.vcpu_times.iter().map(|time| time.vcpu).collect();
     assert_eq!(timed, online);
