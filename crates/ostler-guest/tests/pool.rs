@@ -30,6 +30,7 @@ fn timing() -> Timing {
         slow_after: Duration::from_millis(400),
         connect_timeout: Duration::from_millis(400),
         setting_retry: Duration::from_millis(20),
+        queues_after_vcpus: Duration::from_millis(10),
         backoff_min: Duration::from_millis(5),
         backoff_max: Duration::from_millis(50),
     }

@@ -101,6 +101,9 @@ pub struct Timing {
     pub connect_timeout: Duration,
     /// How soon a setting that didn't take is asked for again.
     pub setting_retry: Duration,
+    /// How long a guest whose vCPUs were set is left alone with its queues. To change their count takes its driver and agent more than all
+    /// else that is asked of them, and vCPUs are set when those that there were are short of time.
+    pub queues_after_vcpus: Duration,
     /// The pause after a first failure.
     pub backoff_min: Duration,
     /// The longest pause. It bounds how long a guest that was suspended stays unheard when it resumes.
@@ -115,6 +118,7 @@ impl Default for Timing {
             slow_after: Duration::from_millis(250),
             connect_timeout: Duration::from_secs(2),
             setting_retry: Duration::from_secs(1),
+            queues_after_vcpus: Duration::from_millis(500),
             backoff_min: Duration::from_millis(250),
             backoff_max: Duration::from_secs(5),
         }

@@ -66,6 +66,8 @@ struct Session {
     next_state_at: Instant,
     vcpus_hold: Option<Instant>,
     queues_hold: Option<Instant>,
+    /// As the last, but whatever is desired: the vCPUs were set not long before. Never in the past once something was looked for to ask.
+    queues_after: Option<Instant>,
 }
 
 /// A guest's agent.
@@ -171,6 +173,7 @@ impl Peer {
             next_state_at: now,
             vcpus_hold: None,
             queues_hold: None,
+            queues_after: None,
         }));
     }
 
@@ -252,7 +255,9 @@ impl Peer {
             Link::Connecting { deadline } => *deadline,
             Link::Up(session) => match &session.pending {
                 Some(pending) => pending.since + self.timing.reply_timeout,
-                None => session.next_state_at,
+                None => session
+                    .queues_after
+                    .map_or(session.next_state_at, |at| at.min(session.next_state_at)),
             },
         }
     }
@@ -283,6 +288,7 @@ impl Peer {
         let Link::Up(session) = &mut self.link else {
             return;
         };
+        session.queues_after = session.queues_after.filter(|at| now < *at);
         let Some((asked, body)) = session.next_request(now, &self.desired, self.restore) else {
             return;
         };
@@ -326,6 +332,10 @@ impl Peer {
             (asked @ (Asked::Vcpus | Asked::Queues | Asked::Restore), reply::Body::Ack(ack)) => {
                 session.stale = true;
                 session.hold(asked, now + self.timing.setting_retry);
+                if asked == Asked::Vcpus {
+                    let after = now + self.timing.queues_after_vcpus;
+                    session.queues_after.get_or_insert(after);
+                }
                 self.restore &= asked != Asked::Restore;
                 let left = ack.left_alone;
                 self.refusal = (left > 0).then(|| format!("{left} settings are left as they are"));
@@ -395,6 +405,7 @@ impl Session {
         }
         if let Some((mac, count)) = desired.queues
             && free(self.queues_hold)
+            && self.queues_after.is_none()
             && state.nics.iter().any(|nic| {
                 nic.mac == mac && nic.queues.is_some_and(|queues| queues.current != count)
             })

@@ -176,6 +176,8 @@ fn only_a_difference_makes_a_request() {
     bench.peer.desire(desired.clone());
     bench.pass(Duration::ZERO);
     bench.settle();
+    bench.pass(Duration::from_millis(500));
+    bench.settle();
     assert_eq!((bench.applied.as_slice(), bench.queues), (&[1, 2][..], 2));
     bench.asked.clear();
     bench.peer.desire(desired);
@@ -191,9 +193,49 @@ fn only_a_difference_makes_a_request() {
     );
     // Someone in the guest undoes it: seen with the next state, and asked for again.
     (bench.applied, bench.queues) = (vec![0, 1, 2, 3], 4);
-    bench.pass(Duration::from_millis(500));
-    bench.settle();
+    for _ in 0..2 {
+        bench.pass(Duration::from_millis(500));
+        bench.settle();
+    }
     assert_eq!((bench.applied.as_slice(), bench.queues), (&[1, 2][..], 2));
+}
+
+#[test]
+fn queues_are_left_alone_while_a_guest_gets_used_to_its_vcpus() {
+    let mut bench = Bench::healthy();
+    let desired = |vcpus: &[u32], queues| Desired {
+        vcpus: Some(vcpus.to_vec()),
+        queues: Some((MAC, queues)),
+    };
+    bench.peer.desire(desired(&[1, 2, 3], 3));
+    bench.pass(Duration::ZERO);
+    bench.settle();
+    assert_eq!(
+        (bench.applied.as_slice(), bench.queues),
+        (&[1, 2, 3][..], 4)
+    );
+    // Another wish doesn't shorten that, nor do more vCPUs again make it longer, so that queues have their turn at last.
+    bench.pass(Duration::from_millis(300));
+    bench.peer.desire(desired(&[1, 2], 2));
+    bench.pass(Duration::ZERO);
+    bench.settle();
+    assert_eq!((bench.applied.as_slice(), bench.queues), (&[1, 2][..], 4));
+    let due = bench.peer.next_deadline();
+    assert_eq!(due, bench.now + Duration::from_millis(200));
+    bench.pass(Duration::from_millis(199));
+    bench.settle();
+    assert_eq!(bench.queues, 4);
+    bench.pass(Duration::from_millis(1));
+    bench.settle();
+    assert_eq!(bench.queues, 2);
+    // Nothing is due again before the next state: the worker isn't woken in vain.
+    let due = bench.peer.next_deadline();
+    assert_eq!(due, bench.now + Timing::default().state_interval);
+    // Where only queues are wished for, there is nothing to wait for.
+    bench.peer.desire(desired(&[1, 2], 1));
+    bench.pass(Duration::ZERO);
+    bench.settle();
+    assert_eq!(bench.queues, 1);
 }
 
 #[test]
