@@ -8,8 +8,10 @@ mod verbs;
 mod wire;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
+use ostler_outlet::{Log, Outlet};
 
 /// Divides a KVM host's cores between its guests' vCPUs and their network queues, and says why.
 #[derive(Debug, Parser)]
@@ -44,11 +46,20 @@ enum Verb {
 
 fn main() -> ExitCode {
     let Cli { verb } = Cli::parse();
+    let outlet = match Outlet::start("log", std::io::stderr()) {
+        Ok(outlet) => Arc::new(outlet),
+        Err(error) => {
+            return verbs::fail(
+                &anyhow::Error::new(error)
+                    .context("could not start the thread that writes the log"),
+            );
+        }
+    };
     let filter = tracing_subscriber::EnvFilter::try_from_env("OSTLER_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(Log::by(Arc::clone(&outlet)))
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .with_target(false)
         // It would tell of a log that can't be written by a macro that panics: whose log nobody reads any more goes on.
@@ -68,6 +79,7 @@ fn main() -> ExitCode {
         Verb::Sim(args) => verbs::sim::run(args),
         Verb::Machine(args) => verbs::machine::run(&args),
     };
+    outlet.close();
     match result {
         Ok(code) => code,
         Err(error) => verbs::fail(&error),

@@ -6,6 +6,7 @@ mod guest;
 mod place;
 
 use std::collections::BTreeMap;
+use std::process::Stdio;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use guest::FakeGuest;
@@ -271,6 +272,26 @@ fn a_steward_whose_log_nobody_reads_goes_on() {
     }
     assert!(steward.ends(), "it waits for its reader");
     assert_eq!(scene.seen(), before);
+}
+
+/// Whose log isn't read any more, by a reader that stays, acts and puts all back at its end.
+#[test]
+fn a_steward_whose_log_has_a_reader_that_takes_nothing_goes_on() {
+    let test = "a_steward_whose_log_has_a_reader_that_takes_nothing_goes_on";
+    let Some(scene) = Scene::new(test, QUICK) else {
+        return;
+    };
+    let before = scene.seen();
+    let (reads, writes) = std::io::pipe().expect("a pipe");
+    // Full from the start: the first line waits for ever.
+    rustix::io::ioctl_fionbio(&writes, true).expect("a pipe that says when it is full");
+    while rustix::io::write(&writes, &[b'x'; 4096]).is_ok() {}
+    rustix::io::ioctl_fionbio(&writes, false).expect("a pipe that waits");
+    let mut steward = scene.place.start_between(&["--act"], Stdio::null(), writes);
+    steward.until("a plan that is carried out", |_| scene.seen() != before);
+    assert!(steward.ends(), "it waits for its reader");
+    assert_eq!(scene.seen(), before);
+    drop(reads);
 }
 
 /// A journal of its own doesn't make a second one welcome, neither at its start nor by a later word of its configuration.

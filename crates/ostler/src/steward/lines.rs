@@ -1,26 +1,14 @@
 //! `ostler run --json`: a line for each period on standard output, for whoever runs the steward as a child.
 //!
-//! A reader that is slow must not hold the loop up, so the lines go through a bounded queue and a thread; what doesn't fit is dropped, and the next line
-//! says how many were.
-
-use std::io::Write;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::time::Duration;
+//! A reader that is slow must not hold the loop up, so the lines go through an outlet; what doesn't fit is dropped, and the next line says how many were.
 
 use anyhow::Context as _;
 use ostler_model::{BoostOutcome, ForeignChange, Groups, Nanos};
+use ostler_outlet::Outlet;
 use ostler_record::{Cost, Period, Wall};
 use serde::Serialize;
 
 use super::view::{Busy, GuestStatus, View};
-
-/// Lines that may wait to be written.
-const QUEUE_LINES: usize = 256;
-
-/// For how long a reader may take nothing before he is given up, once the steward ends: he mustn't hold that up either.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A period in short.
 #[derive(Serialize)]
@@ -52,10 +40,7 @@ pub(super) struct Line<'a> {
 
 /// Writes lines. Dropping it writes what is queued, as long as somebody reads.
 pub struct Lines {
-    queue: Option<SyncSender<String>>,
-    /// Where the thread says that it has ended.
-    ended: Receiver<()>,
-    written: Arc<AtomicU64>,
+    outlet: Outlet,
     dropped: u64,
     last_seq: u64,
 }
@@ -63,36 +48,10 @@ pub struct Lines {
 impl Lines {
     /// Starts the thread, for standard output.
     pub fn start() -> anyhow::Result<Lines> {
-        Lines::to(std::io::stdout())
-    }
-
-    fn to(mut out: impl Write + Send + 'static) -> anyhow::Result<Lines> {
-        let (queue, lines) = sync_channel::<String>(QUEUE_LINES);
-        let (ends, ended) = sync_channel(1);
-        let written = Arc::new(AtomicU64::new(0));
-        let counter = Arc::clone(&written);
-        std::thread::Builder::new()
-            .name("lines".to_owned())
-            .spawn(move || {
-                // Hung up on when the thread ends, however it does.
-                let _ends = ends;
-                for line in lines {
-                    // A reader that closed its end has seen enough; the steward goes on.
-                    if out
-                        .write_all(line.as_bytes())
-                        .and_then(|()| out.flush())
-                        .is_err()
-                    {
-                        return;
-                    }
-                    counter.fetch_add(1, Ordering::Relaxed);
-                }
-            })
+        let outlet = Outlet::start("lines", std::io::stdout())
             .context("could not start the thread that prints periods")?;
         Ok(Lines {
-            queue: Some(queue),
-            ended,
-            written,
+            outlet,
             dropped: 0,
             last_seq: 0,
         })
@@ -107,16 +66,11 @@ impl Lines {
             return;
         }
         self.last_seq = last.snapshot.seq;
-        if let Ok(text) = serde_json::to_string(&line(view, last, self.dropped)) {
-            self.write(text);
-        }
-    }
-
-    fn write(&mut self, mut text: String) {
-        text.push('\n');
-        let queue = self.queue.as_ref();
-        if let Some(Err(TrySendError::Full(_))) = queue.map(|queue| queue.try_send(text)) {
-            self.dropped += 1;
+        if let Ok(mut text) = serde_json::to_vec(&line(view, last, self.dropped)) {
+            text.push(b'\n');
+            if !self.outlet.offer(text) {
+                self.dropped += 1;
+            }
         }
     }
 }
@@ -155,83 +109,5 @@ pub(super) fn line<'a>(view: &View, last: &'a Period, dropped_lines: u64) -> Lin
         cost: last.cost,
         missed_periods: status.missed_periods,
         dropped_lines,
-    }
-}
-
-impl Drop for Lines {
-    fn drop(&mut self) {
-        self.queue = None;
-        let mut before = None;
-        // A thread that waits for such a reader ends with the process.
-        while self.ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-            let written = self.written.load(Ordering::Relaxed);
-            if before.replace(written) == Some(written) {
-                return;
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::{self, BufRead as _, BufReader};
-    use std::sync::mpsc;
-
-    use super::*;
-
-    /// Whether it ends, instead of waiting for ever.
-    fn ends(drops: Lines) -> bool {
-        let (told, heard) = mpsc::channel();
-        std::thread::spawn(move || {
-            drop(drops);
-            let _ = told.send(()); // who asked may have given up
-        });
-        heard.recv_timeout(Duration::from_mins(1)).is_ok()
-    }
-
-    #[test]
-    fn what_is_queued_is_written_at_the_end_though_the_reader_is_slow() {
-        let (reads, writes) = io::pipe().expect("a pipe");
-        let mut lines = Lines::to(writes).expect("a thread");
-        // More than a pipe holds.
-        let long = "x".repeat(4096);
-        for number in 0..QUEUE_LINES {
-            lines.write(format!("{number} {long}"));
-        }
-        let reader = std::thread::spawn(move || {
-            let numbers = BufReader::new(reads).lines().map_while(Result::ok);
-            numbers
-                .map(|line| {
-                    std::thread::yield_now();
-                    line.split(' ').next().map(str::to_owned)
-                })
-                .collect::<Vec<_>>()
-        });
-        assert!(ends(lines));
-        let numbers = reader.join().expect("a reader");
-        let all = (0..QUEUE_LINES).map(|number| Some(number.to_string()));
-        assert!(numbers.into_iter().eq(all));
-    }
-
-    #[test]
-    fn a_reader_that_takes_nothing_holds_nobody_up() {
-        let (reads, writes) = io::pipe().expect("a pipe");
-        let mut lines = Lines::to(writes).expect("a thread");
-        let long = "x".repeat(4096);
-        for _ in 0..2 * QUEUE_LINES {
-            lines.write(long.clone());
-        }
-        assert!(lines.dropped > 0, "there was no room for all");
-        assert!(ends(lines), "it waits for a reader that takes nothing");
-        drop(reads);
-    }
-
-    #[test]
-    fn a_reader_that_has_gone_holds_nobody_up() {
-        let (reads, writes) = io::pipe().expect("a pipe");
-        let mut lines = Lines::to(writes).expect("a thread");
-        drop(reads);
-        lines.write("a line".to_owned());
-        assert!(ends(lines));
     }
 }

@@ -82,12 +82,22 @@ impl Place {
 
     /// The same with its standard output told.
     pub fn start_into(&self, more: &[&str], output: impl Into<Stdio>) -> Steward<'_> {
+        self.start_between(more, output, Stdio::piped())
+    }
+
+    /// The same with its log told, too.
+    pub fn start_between(
+        &self,
+        more: &[&str],
+        output: impl Into<Stdio>,
+        log: impl Into<Stdio>,
+    ) -> Steward<'_> {
         let child = Command::new(env!("CARGO_BIN_EXE_ostler"))
             .args(["run", "--config", &self.shown("ostler.toml")])
             .args(more)
             .stdin(Stdio::null())
             .stdout(output)
-            .stderr(Stdio::piped())
+            .stderr(log)
             .spawn()
             .expect("the program runs");
         Steward { place: self, child }
