@@ -124,6 +124,26 @@ fn a_guest_that_has_not_followed_yet_is_not_pinned() {
     assert_eq!(lc(&after.plan).vcpu_pins, ids(&[0, 0, 1, 1, 2, 2, 3, 3]));
 }
 
+/// A guest that is about to use more vCPUs finds a core under each, before it has said that it uses them.
+#[test]
+fn vcpus_that_a_guest_is_told_to_use_have_the_cores_that_came() {
+    let (facts, intent) = (facts(12), intent(PartitionPolicy::Energy));
+    let mut lc0 = guest("lc0", 8, 2);
+    lc0.agent
+        .as_mut()
+        .unwrap()
+        .state
+        .as_mut()
+        .unwrap()
+        .vcpus_active = vec![0, 1];
+    let (_, decision) = settle(&facts, &intent, &[lc0], 2.0, 0.5);
+    assert_eq!(lc(&decision.plan).vcpus_active, Some(4));
+    assert_eq!(
+        lc(&decision.plan).vcpu_pins,
+        ids(&[0, 1, 2, 3, 0, 1, 2, 3])
+    );
+}
+
 #[test]
 fn several_guests_float_over_all_cores() {
     let (facts, intent) = (facts(20), intent(PartitionPolicy::Performance));

@@ -286,8 +286,10 @@ fn pin_vcpus(
         reasons.push(no_pins("the guest uses more vCPUs than there are cores"));
         return Vec::new();
     }
+    // Those that aren't used yet come after those that are: when cores are added, the guest is told to use more vCPUs by the same plan, and theirs are the
+    // new cores from the first moment, not once it has said that it does.
     let mut used = 0;
-    let mut unused = 0;
+    let mut unused = in_use;
     let next = |at: &mut usize| {
         let cpu = order[*at % order.len()];
         *at += 1;
