@@ -209,9 +209,9 @@ mod tests {
             said += 1;
             log.dropped.load(Ordering::Relaxed)
         };
-        let long = format!("{}\n", "x".repeat(4096));
-        while say(&long) == 0 {}
-        say(&long);
+        let filler = format!("{}\n", "x".repeat(4096));
+        while say(&filler) == 0 {}
+        say(&filler);
         // Once there is room again, the next line tells.
         let reader = std::thread::spawn(move || io::read_to_string(reads).expect("lines"));
         while say("short\n") > 0 {

@@ -138,10 +138,7 @@ fn vcpus_that_a_guest_is_told_to_use_have_the_cores_that_came() {
         .vcpus_active = vec![0, 1];
     let (_, decision) = settle(&facts, &intent, &[lc0], 2.0, 0.5);
     assert_eq!(lc(&decision.plan).vcpus_active, Some(4));
-    assert_eq!(
-        lc(&decision.plan).vcpu_pins,
-        ids(&[0, 1, 2, 3, 0, 1, 2, 3])
-    );
+    assert_eq!(lc(&decision.plan).vcpu_pins, ids(&[0, 1, 2, 3, 0, 1, 2, 3]));
 }
 
 #[test]
