@@ -5,10 +5,11 @@
 //! host node against node (`sched_balance_domains`). Where a thread waits and a core sleeps that could have it, that core looks (`nohz` balancing).
 //!
 //! Groups of which both have more threads than cores are balanced by load, and a thread is moved only if that is no more than half of what they are apart,
-//! unless it has failed often. So three threads stay two and one on two cores, most of the time: that is Linux's fairness between threads that float, and what docs/anubis.md measured.
+//! unless it has failed often. A load counts for more where interrupts leave less of a core ([`super::capacity`]). So three threads stay two and one on two cores, most of the time: that is Linux's fairness between threads that float, and what docs/anubis.md measured.
 
 use ostler_model::{CpuId, CpuSet, Nanos};
 
+use super::capacity::WHOLE;
 use super::fair::NONE;
 use super::group::{GROUP, Why};
 use super::map::LEVELS;
@@ -23,6 +24,8 @@ struct Busy {
     threads: u64,
     load: u64,
     idle: u64,
+    /// What interrupts leave of its cores, parts of [`WHOLE`] of one.
+    capacity: u64,
 }
 
 impl Busy {
@@ -31,7 +34,7 @@ impl Busy {
     }
 
     fn average(&self) -> u64 {
-        self.load / self.cores.max(1)
+        self.load * WHOLE / self.capacity.max(1)
     }
 }
 
@@ -65,6 +68,7 @@ impl Host {
     /// What a core does of this at a tick.
     pub(super) fn balance<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
         let now = scene.now();
+        self.relieve(cpu, scene);
         if self.overloaded.is_empty() {
             return;
         }
@@ -128,6 +132,7 @@ impl Host {
         let mut busy = Busy::default();
         for CpuId(cpu) in cores {
             self.pass(cpu, now);
+            busy.capacity += self.capacity(cpu, now);
             let core = &self.cores[cpu as usize];
             busy.cores += 1;
             busy.threads += u64::from(core.fair);
@@ -163,6 +168,7 @@ impl Host {
             let busy = self.busy(&other, now);
             all.cores += busy.cores;
             all.load += busy.load;
+            all.capacity += busy.capacity;
             let key = |busy: &Busy| (busy.overloaded(), busy.average());
             if busiest
                 .as_ref()
@@ -178,20 +184,19 @@ impl Host {
             self.cores[cpu as usize].balance_failed = 0;
             return;
         };
-        let source = from
-            .intersection(&self.overloaded)
-            .iter()
-            .max_by_key(|other| {
-                let load = self.accounts[other.0 as usize].load.get();
-                let fair = self.cores[other.0 as usize].fair;
-                let most = if matches!(amount, Amount::Load(_)) {
-                    load
-                } else {
-                    fair
-                };
-                (most, u32::MAX - other.0)
-            });
-        let Some(source) = source else {
+        let mut source: Option<(u64, CpuId)> = None;
+        for other in &from.intersection(&self.overloaded) {
+            let most = if matches!(amount, Amount::Load(_)) {
+                let load = u64::from(self.accounts[other.0 as usize].load.get());
+                load * WHOLE / self.capacity(other.0, now)
+            } else {
+                u64::from(self.cores[other.0 as usize].fair)
+            };
+            if source.is_none_or(|(known, _)| most > known) {
+                source = Some((most, other));
+            }
+        }
+        let Some((_, source)) = source else {
             return;
         };
         let failed = self.cores[cpu as usize].balance_failed;
@@ -228,7 +233,7 @@ impl Host {
             return None;
         }
         Some(Amount::Load(
-            ((theirs - mean) * busiest.cores).min((mean - mine) * local.cores),
+            ((theirs - mean) * busiest.capacity).min((mean - mine) * local.capacity) / WHOLE,
         ))
     }
 
@@ -320,7 +325,7 @@ impl Host {
     }
 
     /// The thread that has a core is moved while it runs (`active_load_balance_cpu_stop`).
-    fn push_running<W: Work>(&mut self, from: u32, to: u32, scene: &mut Scene<'_, W>) {
+    pub(super) fn push_running<W: Work>(&mut self, from: u32, to: u32, scene: &mut Scene<'_, W>) {
         let thread = self.cores[from as usize].running;
         if thread == NONE
             || !self.allowed[thread as usize].contains(CpuId(to))

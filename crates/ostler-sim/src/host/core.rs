@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use ostler_model::Nanos;
 
+use super::capacity::Taken;
 use super::costs::IDLE_STATES;
 use super::fair::NONE;
 use crate::work::{FULL_SPEED, Interrupt};
@@ -68,6 +69,8 @@ pub(super) struct Core {
     /// Since when that isn't in the accounts.
     pub since: Nanos,
     pub time: CoreTime,
+    /// What of it interrupts took of late.
+    pub taken: Taken,
     /// The thread that has the core, perhaps beneath interrupts.
     pub running: u32,
     /// It is to be looked who runs.
@@ -114,6 +117,7 @@ impl Core {
             doing: Doing::Idle((IDLE_STATES - 1) as u8),
             since: Nanos::ZERO,
             time: CoreTime::default(),
+            taken: Taken::default(),
             running: NONE,
             resched: false,
             ask: false,

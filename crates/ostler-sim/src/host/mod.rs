@@ -12,6 +12,7 @@
 //! | `group` | guests as groups: a queue for each guest and core, below the core's | cgroup v2 |
 //! | `place` | where one that wakes goes | `select_task_rq_fair` |
 //! | `balance` | who is moved to a core that has nothing to do, or less | `sched_balance_rq` |
+//! | `capacity` | what interrupts leave of a core, and who is moved because of it | `scale_rt_capacity` |
 //! | `boost` | vCPUs by who does IO, where a plan wants it | bpf/boost |
 //! | `class` | what sched_ext does around it | kernel/sched/ext.c |
 //! | `interrupts` | what goes before threads, and when ksoftirqd has it | kernel/softirq.c |
@@ -30,6 +31,7 @@
 
 mod balance;
 mod boost;
+mod capacity;
 mod change;
 mod class;
 mod core;

@@ -71,7 +71,12 @@ impl Host {
         let here = (load(from) + own) * 100;
         let there = load(prev).saturating_sub(own)
             * (100 + (self.costs.imbalance_percent.saturating_sub(100)) / 2);
-        if here < there { from } else { prev }
+        // Each as a part of what interrupts leave there.
+        if here * self.capacity(prev, now) < there * self.capacity(from, now) {
+            from
+        } else {
+            prev
+        }
     }
 
     /// The core with the least to do of all (`find_idlest_cpu`), for one that is new.

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 mod boosted;
 mod idle;
+mod relieved;
 
 use super::{GroupId, HostCosts, Spawn};
 use crate::check::{Violation, Watcher};
