@@ -17,6 +17,7 @@
 //! |---|---|
 //! | [`event`] | the queue of what is to happen |
 //! | [`random`] | streams of random numbers, one for each thing that draws, so that one more draw here changes nothing there |
+//! | [`round`] | whole numbers of what was reckoned in fractions |
 //! | [`work`] | what the host's scheduler and those who give its threads work say to each other |
 //! | [`host`] | a host: cores, threads, cgroups, interrupts, the kernel's scheduler |
 //! | [`world`] | the loop that brings all of them together |
@@ -55,6 +56,7 @@ pub mod net;
 pub mod parallel;
 pub mod path;
 pub mod random;
+pub mod round;
 pub mod run;
 pub mod scenario;
 pub mod steward;

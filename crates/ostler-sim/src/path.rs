@@ -108,7 +108,7 @@ impl Costs {
     #[must_use]
     pub fn at(self, instruction_ns: f64) -> Costs {
         let code =
-            |time: Nanos| crate::random::nanos(time.0 as f64 * instruction_ns / INSTRUCTION_NS);
+            |time: Nanos| crate::round::nanos(time.0 as f64 * instruction_ns / INSTRUCTION_NS);
         Costs {
             hardirq: code(self.hardirq),
             softirq: code(self.softirq),

@@ -55,7 +55,7 @@ impl Stream {
         if per_second <= 0.0 {
             return Nanos(u64::MAX);
         }
-        nanos(self.exponential(1e9 / per_second))
+        crate::round::nanos(self.exponential(1e9 / per_second))
     }
 
     /// Normal, of mean 0 and deviation 1.
@@ -85,17 +85,6 @@ fn mix(mut bits: u64) -> u64 {
     bits ^= bits >> 27;
     bits = bits.wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^ (bits >> 31)
-}
-
-/// Nanoseconds from a float: rounded, and within what there is.
-pub fn nanos(value: f64) -> Nanos {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "it saturates, and not-a-number is none"
-    )]
-    let whole = libm::round(value) as u64;
-    Nanos(whole)
 }
 
 #[cfg(test)]

@@ -43,8 +43,8 @@ impl Cost {
     /// How long it takes where an instruction takes so many nanoseconds.
     pub fn nanos(&self, instruction_ns: f64) -> Nanos {
         match self.unit {
-            Unit::Instructions => crate::random::nanos(self.value * instruction_ns),
-            _ => crate::random::nanos(self.value),
+            Unit::Instructions => crate::round::nanos(self.value * instruction_ns),
+            _ => crate::round::nanos(self.value),
         }
     }
 }

@@ -10,7 +10,8 @@ use ostler_model::Nanos;
 use ostler_policy::sizing::queue::Service;
 use ostler_policy::sizing::{Control, Seen, Settings};
 
-use crate::random::{Stream, nanos};
+use crate::random::Stream;
+use crate::round::nanos;
 
 /// A guest with files, its load, and what its host knows of it.
 #[derive(Clone, Debug)]

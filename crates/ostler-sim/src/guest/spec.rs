@@ -5,7 +5,8 @@ pub use ostler_scenario::Workload;
 
 use crate::costs::{INSTRUCTION_NS, path};
 use crate::path::Costs;
-use crate::random::{Stream, nanos};
+use crate::random::Stream;
+use crate::round::nanos;
 
 /// A distribution of times.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -14,7 +14,8 @@ use ostler_model::Nanos;
 pub use histogram::Histogram;
 pub use record::Record;
 
-use crate::random::{Stream, nanos};
+use crate::random::Stream;
+use crate::round::nanos;
 
 /// When requests come, at a rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

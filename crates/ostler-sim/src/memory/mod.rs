@@ -12,7 +12,8 @@ pub mod server;
 
 use ostler_model::{GuestId, Nanos};
 
-use crate::random::{Stream, nanos};
+use crate::random::Stream;
+use crate::round::whole;
 use crate::work::FULL_SPEED;
 
 /// A node's memory.
@@ -385,7 +386,7 @@ impl Memory {
         self.carried += self.rate * time.as_secs_f64();
         while let Some(order) = self.moves.front_mut() {
             // Whole bytes: of a part of one nothing is moved.
-            let budget = nanos(self.carried.floor()).0;
+            let budget = whole(self.carried.floor());
             let (Some(node), Ok(at)) = (
                 self.nodes.get(order.to),
                 self.guests
@@ -455,7 +456,7 @@ impl Memory {
             .sum();
         let waits = guest.misses_per_core_s * (mean - least).max(0.0) / 1e9;
         let slow = f64::from(FULL_SPEED) * (1.0 + waits);
-        u32::try_from(nanos(slow).0).unwrap_or(u32::MAX)
+        u32::try_from(whole(slow)).unwrap_or(u32::MAX)
     }
 }
 

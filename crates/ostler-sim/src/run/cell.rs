@@ -17,7 +17,7 @@ use crate::check::threads::Watched;
 use crate::host::HostCosts;
 use crate::load::record::DRAIN;
 use crate::load::{Record, Step};
-use crate::random::nanos;
+use crate::round::nanos;
 use crate::scenario::{self, CellLoad, TenantsOf};
 use crate::steward::{Steward, StewardGuest, Turn, house};
 use crate::tenants::{Housed, Tenants};

@@ -187,8 +187,8 @@ pub(crate) fn facts(scenario: &Scenario) -> Facts {
                     node: NodeId(node),
                     bytes: Bytes(memory.bytes),
                     far: !memory.local,
-                    latency: Some(crate::random::nanos(memory.latency_ns)),
-                    bytes_per_s: Some(crate::random::nanos(memory.bytes_per_s).0),
+                    latency: Some(crate::round::nanos(memory.latency_ns)),
+                    bytes_per_s: Some(crate::round::whole(memory.bytes_per_s)),
                 })
                 .collect(),
             distances: Vec::new(),

@@ -9,7 +9,7 @@ use crate::guest::spec::{self, GuestSpec, Placement, Program, Time};
 use crate::load::{Arrivals, LoadSpec, PACKETS, PACKETS_NGINX, ROUTE_MAX, Step};
 use crate::net::nic::NicSpec;
 use crate::path::Costs;
-use crate::random::nanos;
+use crate::round::whole;
 use crate::tenants::{HeatPhase, MemoryUse, TenantsSpec, TiersSpec};
 
 /// Which load a cell is about, and when that begins.
@@ -268,7 +268,7 @@ fn programs(guest: &Guest, costs: &Costs) -> Vec<Program> {
                 *tasks = own.threads;
                 *files = own.count.into();
                 *size = own.size;
-                *memory = Bytes(nanos(all as f64 * own.cacheable).0);
+                *memory = Bytes(whole(all as f64 * own.cacheable));
                 *service = time(own.time);
                 *disk = own.disk;
             }

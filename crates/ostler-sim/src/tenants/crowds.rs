@@ -10,7 +10,7 @@ use ostler_model::{Nanos, NodeId};
 use crate::costs::{INSTRUCTION_NS, path as table};
 use crate::guest::Guest;
 use crate::path::Ground;
-use crate::random::nanos;
+use crate::round::nanos;
 use crate::work::FULL_SPEED;
 
 /// The guests at each node.

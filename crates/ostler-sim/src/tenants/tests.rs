@@ -92,7 +92,7 @@ fn mean_us(service: Time, rate: f64, requests: f64, arrivals: Arrivals, tasks: u
         free(),
         11,
     );
-    world.run(crate::random::nanos(seconds * 1e9 + 1e10));
+    world.run(crate::round::nanos(seconds * 1e9 + 1e10));
     let latency = world.work.inner.clients[0].books.latency();
     latency.expect("answers").mean
 }

@@ -16,7 +16,8 @@ use ostler_scenario::PageTiering;
 
 use crate::guest::Guest;
 use crate::memory::{Allocation, CLASSES, Guest as Memories, Memory, Move, NoRoom, Node};
-use crate::random::{Stream, nanos};
+use crate::random::Stream;
+use crate::round::whole;
 use crate::work::FULL_SPEED;
 
 /// What a kernel looks at and moves by itself.
@@ -195,8 +196,8 @@ impl Tiers {
             (0..nodes.len()).partition(|at| nodes[*at].local);
         let mut room: Vec<u64> = (0..nodes.len()).map(|at| self.memory.free(at)).collect();
         let all: u64 = near.iter().map(|at| nodes[*at].bytes).sum();
-        let part = |share: f64| nanos(share * all as f64).0;
-        let rate = nanos(by.rate.0 as f64 * PASS.as_secs_f64()).0;
+        let part = |share: f64| whole(share * all as f64);
+        let rate = whole(by.rate.0 as f64 * PASS.as_secs_f64());
         let marks = Watermarks {
             free: near.iter().map(|at| room[*at]).sum(),
             far_free: far.iter().map(|at| room[*at]).sum(),
@@ -215,7 +216,7 @@ impl Tiers {
             };
             // A page comes near when it is accessed there, and so what nobody loads from doesn't; a load finds one page at the most.
             let found: f64 = far.iter().map(|at| guest.loads(*at, 0)).sum();
-            let found = nanos(found * PASS.as_secs_f64() * PAGE).0;
+            let found = whole(found * PASS.as_secs_f64() * PAGE);
             pages.far[0] = pages.far[0].min(found);
             pages
         });

@@ -8,7 +8,7 @@ use crate::guest::place::set;
 use crate::guest::{Activity, Program, Segment, Then, Told};
 use crate::net::Stage;
 use crate::net::nic::TURN;
-use crate::random::nanos;
+use crate::round::nanos;
 use crate::work::{Effect, Effects, IoEvent, Next};
 
 /// How long a guest's softirqs go on while tasks wait; then these have as long.
