@@ -51,6 +51,9 @@ pub struct Step {
     pub seconds: f64,
 }
 
+/// The load generator's word for how many requests a connection may have on their way.
+const DEPTH: &str = "--depth";
+
 impl Load {
     /// Poisson's, of these rates, and nothing special.
     pub fn new(guest: &str, connections: u32, steps: Vec<Step>) -> Load {
@@ -63,6 +66,36 @@ impl Load {
             background: false,
             packets: 1,
         }
+    }
+
+    /// Requests that may be on their way on each connection, by the words for the load generator.
+    pub fn depth(&self) -> u32 {
+        let mut words = self.args.iter().map(String::as_str);
+        let mut depth = 1;
+        while let Some(word) = words.next() {
+            let said = match word.strip_prefix(DEPTH) {
+                Some("") => words.next(),
+                Some(rest) => rest.strip_prefix('='),
+                None => None,
+            };
+            depth = said.and_then(|said| said.parse().ok()).unwrap_or(depth);
+        }
+        depth
+    }
+
+    /// Whether it has other words for the load generator than that.
+    pub fn says_more_than_depth(&self) -> bool {
+        let mut words = self.args.iter().map(String::as_str);
+        while let Some(word) = words.next() {
+            match word.strip_prefix(DEPTH) {
+                Some("") => {
+                    words.next();
+                }
+                Some(rest) if rest.starts_with('=') => {}
+                _ => return true,
+            }
+        }
+        false
     }
 
     /// How long it takes.
@@ -78,5 +111,29 @@ impl Load {
             .map(|step| format!("{}x{}", step.rate, step.seconds))
             .collect();
         steps.join(",")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_is_what_the_load_generator_would_make_of_its_words() {
+        let load = |args: &[&str]| Load {
+            args: args.iter().map(|word| (*word).to_owned()).collect(),
+            ..Load::new("lc", 4, Vec::new())
+        };
+        for (args, depth, more) in [
+            (&[][..], 1, false),
+            (&["--keys", "1000"], 1, true),
+            (&["--depth", "3"], 3, false),
+            (&["--depth=4"], 4, false),
+            (&["--keys", "9", "--depth", "2"], 2, true),
+            (&["--depths", "7"], 1, true),
+        ] {
+            let load = load(args);
+            assert_eq!((load.depth(), load.says_more_than_depth()), (depth, more));
+        }
     }
 }

@@ -102,6 +102,7 @@ fn ask(rate: f64, seconds: f64) -> LoadSpec {
     LoadSpec {
         route: vec![0],
         connections: 160,
+        depth: None,
         start: Nanos::ZERO,
         steps: vec![Step { rate, seconds }],
         arrivals: Arrivals::Poisson,

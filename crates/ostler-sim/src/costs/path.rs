@@ -12,6 +12,10 @@ costs! {
 
     /// One way between a client and the NIC.
     WIRE = 5000.0 Nanos, "assumed, no table or figure: a switch and two cables of 10 Gbit/s";
+    /// When a request that was lost is sent again, the first time.
+    RTO_MIN = 200_000_000.0 Nanos, "include/net/tcp.h: TCP_RTO_MIN; it is twice as long each further time";
+    /// And no later than this.
+    RTO_MAX = 120_000_000_000.0 Nanos, "include/net/tcp.h: TCP_RTO_MAX";
     /// A hard interrupt.
     HARDIRQ = 683.0 Nanos, "Landau et al., SplitX (HotOS 2011), table 1: an exit's direct cost is 2000 cycles at 2.93 GHz, which an interrupt is for a core with a guest; assumed for others";
     /// Softirq of a message, and of its answer's completion.

@@ -198,6 +198,7 @@ fn spec(fleet: &Fleet, host: u32, vms: &[&VmDemand]) -> TenantsSpec {
         spec.loads.push(LoadSpec {
             route: vec![at as u32],
             connections: CONNECTIONS,
+            depth: None,
             start: vm.from,
             steps: steps(vm, each.as_secs_f64()),
             arrivals: Arrivals::Poisson,

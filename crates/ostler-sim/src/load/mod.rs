@@ -1,18 +1,21 @@
-//! Clients: they send at the times of their plan, whatever becomes of what they sent before (open loop), and a response time counts from when a request
-//! was due. So a server that stands still is charged for every request that it keeps waiting.
+//! Clients: requests are due at the times of their plan, whatever becomes of those before (open loop), and a response time counts from when a request
+//! was due. So a server that stands still is charged for every request that it keeps waiting, on its way or with a client that has so many connections
+//! ([`connections`]).
 
 #![expect(
     clippy::cast_possible_truncation,
     reason = "numbers of connections are, and times are within what there is"
 )]
 
+pub mod connections;
 pub mod histogram;
 pub mod record;
 
 use ostler_model::Nanos;
 
+use connections::Connections;
 pub use histogram::Histogram;
-pub use record::Record;
+pub use record::{DRAIN, Record};
 
 use crate::random::Stream;
 use crate::round::nanos;
@@ -30,6 +33,7 @@ pub enum Arrivals {
 }
 
 const ETC_SHAPE: f64 = 0.154_971;
+const SECOND: u64 = 1_000_000_000;
 
 /// A rate for some time.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,8 +49,10 @@ pub struct Step {
 pub struct LoadSpec {
     /// The guests that each message passes, by number; the last answers or sends on to the client. One to eight.
     pub route: Vec<u32>,
-    /// Connections; a message belongs to one of them, at random.
+    /// Connections; a message belongs to one of them.
     pub connections: u32,
+    /// Requests that may be on their way on each of them, taken in turn, while others wait with the client. `None`: each is sent when it is due, on any of them.
+    pub depth: Option<u32>,
     /// When it begins.
     pub start: Nanos,
     /// Rates, one after the other.
@@ -90,8 +96,11 @@ pub struct Client {
     /// Draws times and connections.
     pub stream: Stream,
     step: usize,
+    begins: Nanos,
     ends: Nanos,
     at: Nanos,
+    /// Its connections, where they have room for so much and no more.
+    pub connections: Option<Connections>,
     /// What came of it.
     pub books: Books,
     /// Where it is kept second by second, if it is.
@@ -121,8 +130,12 @@ impl Client {
         let at = spec.start;
         let first = spec.steps.first().map_or(0.0, |step| step.seconds);
         Client {
+            begins: at,
             ends: at.saturating_add(nanos(first * 1e9)),
             at,
+            connections: spec
+                .depth
+                .map(|depth| Connections::new(first_flow, spec.connections, depth)),
             step: 0,
             spec,
             first_flow,
@@ -152,6 +165,7 @@ impl Client {
             }
             // What would have come in the step after comes by that step's rate.
             self.at = self.ends;
+            self.begins = self.ends;
             self.step += 1;
             let seconds = self
                 .spec
@@ -162,7 +176,14 @@ impl Client {
         }
     }
 
-    /// A connection for a request.
+    /// Until when the request that was last due may be answered: so long after its second of its step is over.
+    pub fn deadline(&self) -> Nanos {
+        let seconds = (self.at.0 - self.begins.0) / SECOND + 1;
+        let over = self.begins.saturating_add(Nanos(seconds * SECOND));
+        over.min(self.ends).saturating_add(DRAIN)
+    }
+
+    /// A connection for a request, any of them.
     pub fn flow(&mut self) -> u32 {
         let connections = u64::from(self.spec.connections.max(1));
         self.first_flow + self.stream.below(connections) as u32
@@ -172,7 +193,7 @@ impl Client {
 impl Books {
     /// A request was answered at a time, so long after it was due.
     pub fn answer(&mut self, at: Nanos, time: Nanos, slo: Option<Nanos>) {
-        let second = at.0 / 1_000_000_000;
+        let second = at.0 / SECOND;
         if second != self.second {
             self.settle(slo);
             self.second = second;
@@ -220,6 +241,7 @@ mod tests {
         let spec = LoadSpec {
             route: vec![0],
             connections: 4,
+            depth: None,
             start: Nanos::from_secs(1),
             steps: steps
                 .iter()

@@ -14,6 +14,8 @@ use super::{Step, nanos};
 
 /// How long after its window's end a request may be answered: what the load generator gives it unless told.
 pub const DRAIN: Nanos = Nanos::from_secs(1);
+/// What is sent later than this is late, as the load generator has it unless told.
+const LATE: Nanos = Nanos::from_micros(100);
 /// A window.
 const WINDOW_S: f64 = 1.0;
 /// What isn't answered is remembered by the hundredth of its window.
@@ -23,8 +25,11 @@ const SLOTS: usize = 100;
 #[derive(Clone, Debug, Default)]
 struct Sum {
     due: u64,
+    sent: u64,
+    late: u64,
     completed: u64,
     lost: u64,
+    dropped: u64,
     timeouts: u64,
     over_slo: u64,
     times: Histogram,
@@ -129,19 +134,36 @@ impl Record {
         open.slots[slot] += 1;
     }
 
+    /// A request that was due then was sent so much later.
+    pub fn sent(&mut self, due: Nanos, delay: Nanos) {
+        let window = self.place(due).map(|(window, _)| window);
+        let index = window.and_then(|window| window.checked_sub(self.settled));
+        if let Some(open) = index.and_then(|index| self.open.get_mut(index)) {
+            open.sum.sent += 1;
+            open.sum.late += u64::from(delay > LATE);
+        }
+    }
+
+    /// A request that was due then is never sent: too many wait.
+    pub fn dropped(&mut self, due: Nanos) {
+        let dropped = self.end(due, None);
+        if let Some(sum) = dropped {
+            sum.lost -= 1;
+            sum.dropped += 1;
+        }
+    }
+
     /// A request that was due then was answered so much later; or, without a time, never will be.
     pub fn ended(&mut self, due: Nanos, time: Option<Nanos>) {
-        let Some((window, slot)) = self.place(due) else {
-            return;
-        };
+        self.end(due, time);
+    }
+
+    fn end(&mut self, due: Nanos, time: Option<Nanos>) -> Option<&mut Sum> {
+        let (window, slot) = self.place(due)?;
         let deadline = self.spans[window].until.saturating_add(DRAIN);
         let slo = self.slo;
-        let Some(index) = window.checked_sub(self.settled) else {
-            return;
-        };
-        let Some(open) = self.open.get_mut(index).filter(|o| o.slots[slot] > 0) else {
-            return;
-        };
+        let index = window.checked_sub(self.settled)?;
+        let open = self.open.get_mut(index).filter(|o| o.slots[slot] > 0)?;
         open.slots[slot] -= 1;
         match time {
             Some(time) if due.saturating_add(time) <= deadline => {
@@ -157,6 +179,7 @@ impl Record {
                 open.sum.record(deadline.saturating_sub(due), 1, slo);
             }
         }
+        Some(&mut open.sum)
     }
 
     /// Keeps the lines of windows that are over.
@@ -223,14 +246,14 @@ impl Record {
     }
 
     /// All lines, once the load is over and what could be answered was: the first says what was run, against whom.
-    pub fn lines(&mut self, protocol: &str, connections: u32, seed: u64) -> Vec<Line> {
+    pub fn lines(&mut self, protocol: &str, connections: u32, depth: u32, seed: u64) -> Vec<Line> {
         self.settle(Nanos(u64::MAX));
         let start = Line::Start(Start {
             protocol: protocol.to_owned(),
             target: "simulated".to_owned(),
             seed,
             connections: connections as usize,
-            depth: 1,
+            depth: depth as usize,
             threads: 0,
             steps: self.steps.len(),
             start_unix_ms: self.start.0 / 1_000_000,
@@ -258,6 +281,9 @@ impl Sum {
 
     fn add(&mut self, more: &Sum) {
         self.due += more.due;
+        self.sent += more.sent;
+        self.late += more.late;
+        self.dropped += more.dropped;
         self.completed += more.completed;
         self.lost += more.lost;
         self.timeouts += more.timeouts;
@@ -269,10 +295,12 @@ impl Sum {
         let some = |time: Nanos| (self.times.count() > 0).then(|| time.as_micros_f64());
         Figures {
             due: self.due,
-            sent: self.due,
+            sent: self.sent,
             completed: self.completed,
             errors: self.lost,
             timeouts: self.timeouts,
+            dropped: self.dropped,
+            late: self.late,
             over_slo: slo.map(|_| self.over_slo),
             mean_us: some(self.times.mean()),
             p50_us: some(self.times.quantile(500)),
@@ -301,7 +329,7 @@ mod tests {
     #[test]
     fn windows_are_seconds_of_a_step() {
         let mut record = Record::new(START, &steps(), None);
-        let lines = record.lines("memcached", 4, 1);
+        let lines = record.lines("memcached", 4, 1, 1);
         let told: Vec<_> = lines
             .iter()
             .filter_map(|line| match line {
@@ -347,7 +375,7 @@ mod tests {
                     record.due(due);
                 }
             }
-            let lines = record.lines("memcached", 4, 1);
+            let lines = record.lines("memcached", 4, 1, 1);
             let spans = [(0, 1000), (1000, 2000), (2000, 2500), (2500, 3500)];
             let windows: Vec<_> = lines.iter().filter_map(|line| match line {
                 Line::Window(window) => Some(window),

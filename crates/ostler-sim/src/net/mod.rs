@@ -123,6 +123,8 @@ pub struct Message {
     pub hash: u32,
     /// What the stages' costs are times, in parts of 1024: packets to a message.
     pub packets: u32,
+    /// How often its request has been sent, with this.
+    pub times: u32,
 }
 
 /// Messages, where they are, and what became of them.
@@ -168,6 +170,7 @@ impl Net {
             cpu: CpuId(u32::MAX),
             hash: spread(flow),
             packets,
+            times: 1,
         };
         self.tell(now, Note::Sent(uid));
         if let Some(at) = self.free.pop() {

@@ -404,6 +404,7 @@ impl<'a, W: Housed> Played<'a, W> {
         let lines = self.world.work.tenants_mut().records[0].lines(
             protocol,
             self.load.connections,
+            self.load.depth(),
             self.seed,
         );
         for line in lines {

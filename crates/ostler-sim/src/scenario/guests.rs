@@ -78,6 +78,8 @@ pub fn tenants(scenario: &Scenario, cell: CellLoad) -> TenantsOf {
             specs.push(LoadSpec {
                 route,
                 connections: load.connections,
+                // Packets that are sent on ask nobody for an answer to wait for.
+                depth: (!forwards(load)).then(|| load.depth()),
                 start,
                 steps,
                 arrivals: match load.arrivals {

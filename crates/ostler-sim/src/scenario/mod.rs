@@ -17,7 +17,7 @@ mod intent;
 use std::path::Path;
 
 use ostler_machine_memory::Catalogue;
-use ostler_scenario::{Caches, Host, Limits, Policy, Scenario, ScenarioError, World};
+use ostler_scenario::{Caches, Host, Limits, Load, Policy, Scenario, ScenarioError, World};
 
 pub use guests::{CellLoad, TenantsOf, tenants};
 pub use hosts::{nodes, topology};
@@ -178,9 +178,10 @@ pub fn left_out(scenario: &Scenario) -> Vec<String> {
             hot.join(", ")
         ));
     }
-    if scenario.loads.iter().any(|load| !load.args.is_empty()) {
+    if scenario.loads.iter().any(Load::says_more_than_depth) {
         said.push(
-            "words for the load generator (`args`) are the lab's and are left out".to_owned(),
+            "words for the load generator (`args`) but for `--depth` are the lab's and are left out"
+                .to_owned(),
         );
     }
     said

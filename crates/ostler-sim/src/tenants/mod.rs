@@ -167,6 +167,8 @@ const HARD: u64 = 4 << 56;
 const SOFT: u64 = 5 << 56;
 const MEMORY: u64 = 6 << 56;
 const BOOT: u64 = 7 << 56;
+const ROOM: u64 = 8 << 56;
+const AGAIN: u64 = 9 << 56;
 const KIND: u64 = 0xff << 56;
 
 impl Tenants {
@@ -489,6 +491,8 @@ impl Work for Tenants {
         let number = token & !KIND;
         match token & KIND {
             CLIENT => self.arrive(number as usize, now, out),
+            ROOM => self.comes_free(number as usize, now, out),
+            AGAIN => self.send_again(number as usize, now, out),
             MODERATION => self.alarmed(number as u32, now, out),
             MEMORY => self.memory_passes(now, out),
             BOOT => self.boot(number as u32, out),

@@ -283,7 +283,7 @@ impl Tenants {
             tiers.take_away(&self.guests[g as usize].id);
         }
         for message in all {
-            self.lose(message, Loss::Dead, now);
+            self.lose(message, Loss::Dead, now, out);
         }
     }
 

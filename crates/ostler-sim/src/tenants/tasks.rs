@@ -46,7 +46,7 @@ impl Tenants {
         let running = &guest.programs[entry.program as usize];
         match (&running.program, entry.phase) {
             (Program::Serve { .. } | Program::Files { .. }, _) => {
-                self.serve(g, task, v, cpu, now);
+                self.serve(g, task, v, cpu, now, out);
             }
             (Program::Compute { .. }, _) => {
                 self.guests[g as usize].tasks[task as usize].activity = Activity::Endless;
@@ -85,7 +85,7 @@ impl Tenants {
     }
 
     /// A task of a kind that answers: sends the answer, if it has one, and takes the next request.
-    fn serve(&mut self, g: u32, task: u32, v: u32, cpu: CpuId, now: Nanos) {
+    fn serve(&mut self, g: u32, task: u32, v: u32, cpu: CpuId, now: Nanos, out: &mut Effects) {
         let guest = &mut self.guests[g as usize];
         let entry = &mut guest.tasks[task as usize];
         let running = &mut guest.programs[entry.program as usize];
@@ -101,7 +101,7 @@ impl Tenants {
         }
         let number = entry.program as usize;
         if let Some(message) = entry.message.take() {
-            self.respond(g, v, message, cpu, now);
+            self.respond(g, v, message, cpu, now, out);
         }
         let guest = &mut self.guests[g as usize];
         let entry = &mut guest.tasks[task as usize];
@@ -156,12 +156,12 @@ impl Tenants {
         let programs = &mut guest.programs;
         let Some(running) = programs.iter_mut().find(|r| r.program.serves()) else {
             // Routes lead to guests that answer.
-            self.lose(message, Loss::Dead, now);
+            self.lose(message, Loss::Dead, now, out);
             return;
         };
         if running.program.in_kernel().is_some() {
             self.net.enter(now, message, Stage::Service, g);
-            self.respond(g, v, message, cpu, now);
+            self.respond(g, v, message, cpu, now, out);
             return;
         }
         self.net.enter(now, message, Stage::Socket, g);
@@ -180,12 +180,12 @@ impl Tenants {
     }
 
     /// A guest's answer, or a packet that it sends on, goes to the transmit queue of the vCPU.
-    fn respond(&mut self, g: u32, v: u32, message: u32, cpu: CpuId, now: Nanos) {
+    fn respond(&mut self, g: u32, v: u32, message: u32, cpu: CpuId, now: Nanos, out: &mut Effects) {
         let guest = &mut self.guests[g as usize];
         let number = guest.workers[(v % guest.queues_active) as usize];
         let worker = &mut self.workers[number as usize];
         if worker.tx.len() >= VRING + QDISC {
-            self.lose(message, Loss::Transmit, now);
+            self.lose(message, Loss::Transmit, now, out);
             return;
         }
         self.net.message_mut(message).cpu = cpu;

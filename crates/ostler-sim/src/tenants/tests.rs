@@ -1,3 +1,4 @@
+mod clients;
 mod locks;
 mod sockets;
 
@@ -54,6 +55,7 @@ fn load(route: &[u32], rate: f64, seconds: f64, arrivals: Arrivals) -> LoadSpec 
     LoadSpec {
         route: route.to_vec(),
         connections: 64,
+        depth: None,
         start: Nanos::ZERO,
         steps: vec![Step { rate, seconds }],
         arrivals,
@@ -461,6 +463,7 @@ proptest! {
         guests in guests(),
         rate in 0.0_f64..20_000.0,
         chain in 1_usize..4,
+        depth in proptest::option::of(1_u32..4),
         harassed in proptest::option::of(1_u64..3000),
         lost in 0..2_u32,
         deeds in proptest::collection::vec((0..7_u32, 0_u32..8, 0_u32..8), 0..12),
@@ -476,7 +479,9 @@ proptest! {
             Vec::new()
         } else {
             let route: Vec<u32> = serving.iter().copied().cycle().take(chain).collect();
-            vec![load(&route, rate, 0.1, Arrivals::Poisson), load(&serving[..1], rate / 2.0, 0.1, Arrivals::Etc)]
+            let mut first = load(&route, rate, 0.1, Arrivals::Poisson);
+            first.depth = depth;
+            vec![first, load(&serving[..1], rate / 2.0, 0.1, Arrivals::Etc)]
         };
         let mut world = world(guests, loads, Costs::default(), seed);
         if let Some(time) = harassed {

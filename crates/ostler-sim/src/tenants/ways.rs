@@ -2,7 +2,8 @@
 
 use ostler_model::{CpuId, Nanos};
 
-use super::{HARD, MODERATION, SOFT, Tenants};
+use super::{AGAIN, HARD, MODERATION, ROOM, SOFT, Tenants};
+use crate::load::connections::Lost;
 use crate::net::nic::{TURN, WATCHDOG};
 use crate::net::vhost::{Doing, TAP};
 use crate::net::{Loss, Stage};
@@ -15,32 +16,104 @@ pub(super) fn scaled(cost: Nanos, packets: u32) -> u64 {
 }
 
 impl Tenants {
-    /// A client's request arrives at the NIC.
+    /// A client's request is due: what it sends by then is at the NIC now.
     pub(super) fn arrive(&mut self, client: usize, now: Nanos, out: &mut Effects) {
-        let wire = self.costs.wire;
+        let due = now.saturating_sub(self.costs.wire);
         let entry = &mut self.clients[client];
-        entry.books.sent += 1;
-        let flow = entry.flow();
+        let record = entry.record.map(|record| record as usize);
+        if let Some(record) = record {
+            self.records[record].due(due);
+        }
+        let deadline = entry.deadline();
+        let Some(connections) = &mut entry.connections else {
+            let flow = entry.flow();
+            self.next_arrival(client, out);
+            self.send(client, flow, due, 1, now, out);
+            return;
+        };
+        if !connections.due(due, deadline)
+            && let Some(record) = record
+        {
+            self.records[record].dropped(due);
+        }
+        self.next_arrival(client, out);
+        self.send_waiting(client, now, out);
+    }
+
+    /// Room for a request has come back to a client.
+    pub(super) fn comes_free(&mut self, client: usize, now: Nanos, out: &mut Effects) {
+        if let Some(connections) = &mut self.clients[client].connections {
+            connections.came();
+        }
+        self.send_waiting(client, now, out);
+    }
+
+    /// A client sends what its connections have room for.
+    fn send_waiting(&mut self, client: usize, now: Nanos, out: &mut Effects) {
+        let wire = self.costs.wire;
+        while let Some(connections) = &mut self.clients[client].connections {
+            let Some((due, flow)) = connections.take(now.saturating_sub(wire)) else {
+                if let Some(at) = connections.wake() {
+                    out.alarm(at.saturating_add(wire), ROOM | client as u64);
+                }
+                return;
+            };
+            self.send(client, flow, due, 1, now, out);
+        }
+    }
+
+    /// What a client has lost goes again.
+    pub(super) fn send_again(&mut self, client: usize, now: Nanos, out: &mut Effects) {
+        let connections = self.clients[client].connections.as_mut();
+        if let Some(lost) = connections.and_then(|connections| connections.again(now)) {
+            self.send(client, lost.flow, lost.due, lost.sent + 1, now, out);
+        }
+    }
+
+    /// A request arrives at the NIC; `times`: how often it has been sent, with this.
+    fn send(
+        &mut self,
+        client: usize,
+        flow: u32,
+        due: Nanos,
+        times: u32,
+        now: Nanos,
+        out: &mut Effects,
+    ) {
+        let entry = &mut self.clients[client];
         let packets = entry.spec.packets;
-        let due = now.saturating_sub(wire);
-        if let Some(record) = entry.record {
-            self.records[record as usize].due(due);
+        if times == 1 {
+            entry.books.sent += 1;
+            if let Some(record) = entry.record {
+                let delay = now.saturating_sub(self.costs.wire).saturating_sub(due);
+                self.records[record as usize].sent(due, delay);
+            }
         }
         let message = self.net.send(now, client as u32, flow, due, packets);
-        self.next_arrival(client, out);
+        self.net.message_mut(message).times = times;
         let hash = self.net.message(message).hash;
         let queue = self.nic.queue(hash);
         self.flows.count(queue, client as u32, hash, None);
         self.offer(queue, message, Loss::Ring, None, now, out);
     }
 
-    /// A message is lost.
-    pub(super) fn lose(&mut self, message: u32, loss: Loss, now: Nanos) {
-        let known = self.net.message(message);
-        let (due, client) = (known.due, &mut self.clients[known.load as usize]);
-        client.books.lost += 1;
-        if let Some(record) = client.record {
-            self.records[record as usize].ended(due, None);
+    /// A message is lost. Who has it on a connection sends the request again.
+    pub(super) fn lose(&mut self, message: u32, loss: Loss, now: Nanos, out: &mut Effects) {
+        let known = *self.net.message(message);
+        let client = &mut self.clients[known.load as usize];
+        if let Some(connections) = &mut client.connections {
+            let request = Lost {
+                flow: known.flow,
+                due: known.due,
+                sent: known.times,
+            };
+            let at = connections.lose(now, request);
+            out.alarm(at, AGAIN | u64::from(known.load));
+        } else {
+            client.books.lost += 1;
+            if let Some(record) = client.record {
+                self.records[record as usize].ended(known.due, None);
+            }
         }
         self.net.lose(now, message, loss);
     }
@@ -57,7 +130,7 @@ impl Tenants {
     ) {
         let entry = &mut self.nic.pollers[poller as usize];
         if entry.ring.len() >= entry.limit {
-            self.lose(message, loss, now);
+            self.lose(message, loss, now, out);
             return;
         }
         entry.ring.push_back(message);
@@ -230,13 +303,13 @@ impl Tenants {
         let guest = self.clients[load as usize].spec.route[hop as usize];
         let guest = &self.guests[guest as usize];
         if guest.dead {
-            self.lose(message, Loss::Dead, now);
+            self.lose(message, Loss::Dead, now, out);
             return;
         }
         let queue = (hash >> 16) % guest.queues_active.max(1);
         let worker = guest.workers[queue as usize];
         if self.workers[worker as usize].tap.len() >= TAP {
-            self.lose(message, Loss::Tap, now);
+            self.lose(message, Loss::Tap, now, out);
             return;
         }
         self.flows
@@ -357,9 +430,10 @@ impl Tenants {
 
     /// A message leaves a guest's tap: for the next guest of its route, or for its client.
     fn transmit(&mut self, message: u32, cpu: CpuId, now: Nanos, out: &mut Effects) {
-        let (load, hop, due, tapped) = {
+        let (load, hop, due, tapped, flow) = {
             let message = self.net.message(message);
-            (message.load, message.hop, message.due, message.tapped)
+            let (due, tapped) = (message.due, message.tapped);
+            (message.load, message.hop, due, tapped, message.flow)
         };
         let client = &mut self.clients[load as usize];
         let guest = client.spec.route[hop as usize];
@@ -369,7 +443,14 @@ impl Tenants {
             self.tap(message, cpu, now, out);
             return;
         }
-        let there = now.saturating_add(self.costs.wire);
+        let wire = self.costs.wire;
+        let there = now.saturating_add(wire);
+        if let Some(connections) = &mut client.connections {
+            connections.answered(there, flow);
+            if let Some(at) = connections.wake() {
+                out.alarm(at.saturating_add(wire), ROOM | u64::from(load));
+            }
+        }
         let slo = client.spec.slo;
         let time = there.saturating_sub(due);
         client.books.answer(there, time, slo);

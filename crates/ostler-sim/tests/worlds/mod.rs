@@ -75,6 +75,7 @@ fn loads() -> Vec<LoadSpec> {
     let load = |route: &[u32], rate: f64, arrivals, packets| LoadSpec {
         route: route.to_vec(),
         connections: 16,
+        depth: None,
         start: Nanos::ZERO,
         steps: vec![
             Step {
