@@ -34,6 +34,7 @@ use crate::{Decision, Ledger, Random, Roster, Seen, boost, partition};
 /// Makes decisions, one after the other. It keeps buffers, and nothing that a decision depends on: a new one decides the same.
 #[derive(Debug, Default)]
 pub struct Decider {
+    lined: partition::cores::Lined,
     placement: placement::Layered,
     memory: memory::Layered,
     hints: hints::Layered,
@@ -65,7 +66,13 @@ impl Decider {
         let mut ledger = Ledger::new(facts, snapshot, intent);
         // As many as an uneventful period has.
         let mut reasons = Vec::with_capacity(16);
-        let mut partition = partition::decide(&seen, &mut ledger, &state.partition, &mut reasons);
+        let mut partition = partition::decide(
+            &seen,
+            &mut ledger,
+            &state.partition,
+            &mut self.lined,
+            &mut reasons,
+        );
         let groups = ledger.close();
         let placement = self.placement.decide(
             &seen,

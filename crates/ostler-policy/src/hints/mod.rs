@@ -29,8 +29,6 @@ use ostler_model::{
     VirtualGroup,
 };
 
-use crate::walk::Walk;
-
 /// What is remembered of a guest that takes part.
 #[derive(Clone, Debug)]
 struct Known {
@@ -62,6 +60,8 @@ pub struct Publisher {
     ground: Ground,
     pins: pins::Arbiter,
     rows: Vec<VcpuHint>,
+    /// Who takes part, by place among all guests.
+    taking: Vec<usize>,
 }
 
 impl Publisher {
@@ -119,33 +119,35 @@ impl Publisher {
             cpus: counted(scene.topology.cpus.len()),
         };
         let domain = numbering::domain(self.ground.names.len());
-        // All of them are in order of id.
-        let taking_part = || {
-            let mut guests = Walk::new(scene.guests, |guest| guest.guest);
-            move |id: &GuestId| domain.is_some() && guests.find(id).is_some_and(shown)
-        };
-        let mut takes_part = taking_part();
-        self.plan.guests.retain(|hints| takes_part(&hints.guest));
-        let mut takes_part = taking_part();
-        self.known.retain(|known| takes_part(&known.guest));
+        let mut taking = std::mem::take(&mut self.taking);
+        taking.clear();
+        let shown = |(_, guest): &(usize, &HintsGuest<'_>)| domain.is_some() && shown(guest);
+        let guests = scene.guests.iter().enumerate().filter(shown);
+        taking.extend(guests.map(|(at, _)| at));
+        {
+            let mut takes_part = taking_part(scene, &taking);
+            self.plan.guests.retain(|hints| takes_part(&hints.guest));
+            let mut takes_part = taking_part(scene, &taking);
+            self.known.retain(|known| takes_part(&known.guest));
+        }
         if self.key != settings.key {
             self.key = settings.key;
             self.known.iter_mut().for_each(|known| known.order.clear());
         }
         if let Some(domain) = domain {
-            let guests = scene.guests.iter().filter(|guest| shown(guest));
-            for (nth, guest) in guests.enumerate() {
-                self.show(nth, guest, settings, domain, now);
+            for (nth, &guest) in taking.iter().enumerate() {
+                self.show(nth, &scene.guests[guest], settings, domain, now);
             }
         }
         self.pins.arbitrate(
-            scene,
+            (scene, &taking),
             settings,
             &self.ground,
             &mut self.known,
             &mut self.plan.pins,
             now,
         );
+        self.taking = taking;
         &self.plan
     }
 
@@ -203,6 +205,19 @@ impl Publisher {
                 self.plan.guests.insert(at, hints);
             }
         }
+    }
+}
+
+/// Whether a guest takes part, of guests that are asked for in order of id.
+fn taking_part<'a>(
+    scene: &'a HintsScene<'_>,
+    taking: &'a [usize],
+) -> impl FnMut(&GuestId) -> bool + 'a {
+    let mut left = taking.iter().peekable();
+    move |id| {
+        let before = |at: &&usize| *scene.guests[**at].guest < *id;
+        while left.next_if(before).is_some() {}
+        left.next_if(|at| scene.guests[**at].guest == id).is_some()
     }
 }
 

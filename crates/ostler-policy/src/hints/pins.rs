@@ -5,7 +5,7 @@ use ostler_model::{
     PinRefusal, PinVerdict,
 };
 
-use super::{Ground, Known, shown};
+use super::{Ground, Known};
 use crate::walk::Walk;
 
 /// Arbitrates between wishes; keeps its buffers.
@@ -25,10 +25,10 @@ pub(super) struct Arbiter {
 }
 
 impl Arbiter {
-    /// Turns the decisions before into those of now.
+    /// Turns the decisions before into those of now, for those of the guests that take part.
     pub(super) fn arbitrate(
         &mut self,
-        scene: &HintsScene<'_>,
+        (scene, taking): (&HintsScene<'_>, &[usize]),
         settings: &HintsSettings,
         ground: &Ground,
         known: &mut [Known],
@@ -45,10 +45,8 @@ impl Arbiter {
         self.taking.clear();
         let mut them = Walk::new(known, |known| &known.guest);
         // Who has a pin keeps it, before anybody else is given one.
-        for (at, guest) in scene.guests.iter().enumerate() {
-            if !shown(guest) {
-                continue;
-            }
+        for &at in taking {
+            let guest = &scene.guests[at];
             let Some(found) = them.place(guest.guest) else {
                 continue;
             };

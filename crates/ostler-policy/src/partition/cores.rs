@@ -32,6 +32,29 @@ pub struct Cores {
     whole: bool,
 }
 
+/// Cores as they were lined up last: those of a host are the same most of the time.
+#[derive(Debug, Default)]
+pub struct Lined {
+    cores: Option<Cores>,
+    /// What they are of.
+    cpus: Vec<Cpu>,
+    available: CpuSet,
+}
+
+impl Lined {
+    /// The available cores, lined up.
+    pub fn up(&mut self, facts: &Facts, available: &CpuSet) -> &Cores {
+        let cpus = &facts.topology.cpus;
+        if self.available != *available || self.cpus != *cpus {
+            self.cores = None;
+            self.cpus.clone_from(cpus);
+            self.available = *available;
+        }
+        self.cores
+            .get_or_insert_with(|| Cores::new(facts, available))
+    }
+}
+
 /// Which CPUs each group is given, in the group's own order of preference: the i-th queue goes with the i-th CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assignment {

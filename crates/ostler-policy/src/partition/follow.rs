@@ -10,7 +10,7 @@ impl Scene<'_> {
     pub(super) fn follow_demand(&self, reasons: &mut Vec<Reason>) -> (Split, PerGroup, PerGroup) {
         let demand = demand::measure(
             self.seen,
-            &self.cores,
+            self.cores,
             self.previous,
             self.leftovers,
             reasons,

@@ -76,7 +76,7 @@ use ostler_model::{
 use crate::{Ledger, Seen};
 use allocate::Split;
 use baselines::Pool;
-use cores::{Assignment, Cores};
+use cores::{Assignment, Cores, Lined};
 use guests::{BestEffort, Terms};
 
 /// The layer's part of a decision. The cores are in the ledger.
@@ -109,7 +109,7 @@ struct Needs {
 /// Everything that the policies of this layer look at.
 struct Scene<'a> {
     seen: &'a Seen<'a>,
-    cores: Cores,
+    cores: &'a Cores,
     needs: Needs,
     /// The last plan's groups.
     previous: Option<&'a Groups>,
@@ -145,6 +145,7 @@ pub fn decide(
     seen: &Seen<'_>,
     ledger: &mut Ledger,
     before: &PartitionState,
+    lined: &mut Lined,
     reasons: &mut Vec<Reason>,
 ) -> Partition {
     let thresholds = memory::thresholds_in_force(seen, before);
@@ -162,7 +163,7 @@ pub fn decide(
             },
         };
     }
-    let cores = Cores::new(seen.facts, ledger.available());
+    let cores = lined.up(seen.facts, ledger.available());
     if cores.are_whole() {
         reasons.push(Reason::WholeCores {
             cores: cores.total(),
@@ -288,7 +289,7 @@ impl Scene<'_> {
         let (split, evidence, demand) = match policy {
             PartitionPolicy::Static { .. } if total < 2 => (self.hold(), None, None),
             PartitionPolicy::Static { vcpu, nq } => {
-                (baselines::fixed(&self.cores, vcpu, nq, reasons), None, None)
+                (baselines::fixed(self.cores, vcpu, nq, reasons), None, None)
             }
             _ if self.measured => self.follow_demand(reasons),
             _ => (self.hold(), None, None),
@@ -437,7 +438,7 @@ impl Scene<'_> {
             };
             return (size, None, None);
         }
-        let pool = measure(self.seen, &self.cores, self.previous, reasons);
+        let pool = measure(self.seen, self.cores, self.previous, reasons);
         // The hold is the steward's, not the policy's: what is compared is how cores are divided.
         let held = self.peak(&self.memory.vcpu_peaks, pool.busy);
         let ask = follow::ask(held, self.thresholds.vcpu, before);

@@ -39,6 +39,15 @@ impl World<'_> {
         self.problem.cores[core as usize].socket
     }
 
+    /// Whether there are several cores that a stage may be on. One of a thread that has but one is a class by itself.
+    fn chooses(&self, step: &Step) -> bool {
+        self.problem.pools[self.pool(step) as usize].cores.len() > 1
+    }
+
+    fn pool(&self, step: &Step) -> Index {
+        self.problem.threads[step.stage.thread as usize].pool
+    }
+
     /// o(u, v) for a stage, where `from` is the core of the stage before and what that takes of it, or else the NIC's socket.
     fn slowdown(&self, from: Result<(Index, f64), Index>, step: &Step, to: Index) -> f64 {
         let weights = &self.problem.kinds[step.stage.kind as usize];
@@ -159,14 +168,26 @@ impl Chains {
         found: &mut Vec<Index>,
     ) -> f64 {
         self.start(world);
+        // So many of each class were looked at for the stage before.
+        let mut of = 0;
         for (at, step) in steps.iter().enumerate() {
             let start = self.cores.len();
             self.starts.push(start);
             if let Some(core) = step.placed {
                 self.cores.push(core);
             } else {
-                let pool = world.problem.threads[step.stage.thread as usize].pool;
-                world.ground.candidates(pool, &mut self.cores);
+                let before = at.checked_sub(1).and_then(|before| steps.get(before));
+                let beside = [before, steps.get(at + 1)].into_iter().flatten();
+                let most = 1 + beside.filter(|step| world.chooses(step)).count();
+                let pool = world.pool(step);
+                if let Some(before) = before.filter(|step| step.placed.is_none())
+                    && (world.pool(before), of) == (pool, most)
+                {
+                    self.cores.extend_from_within(self.starts[at - 1]..start);
+                } else {
+                    world.ground.candidates(pool, most, &mut self.cores);
+                }
+                of = most;
             }
             for index in start..self.cores.len() {
                 let core = self.cores[index];

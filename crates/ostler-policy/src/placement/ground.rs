@@ -3,6 +3,7 @@
 //! **Symmetry.** Cores of one cache that are in the same pools differ in nothing but how busy they are. Of such a class the three least busy suffice: whatever a
 //! chain has on another one of them could be on one of these three instead, as at least one is neither its predecessor's core nor its successor's; links cost the
 //! same from there, and the load no more. So a host of 1024 cores in 128 caches is looked at as 384 cores.
+//! A stage needs one less for each side on which it has no neighbour, or one that stays where it is: the core of that is a class by itself.
 
 use super::problem::{Index, Problem};
 
@@ -172,8 +173,8 @@ impl Ground {
         self.first_runs.push(self.runs.len());
     }
 
-    /// Adds the cores of a pool that need looking at.
-    pub(super) fn candidates(&self, pool: Index, into: &mut Vec<Index>) {
+    /// Adds the cores of a pool that need looking at: of each class so many, one to three.
+    pub(super) fn candidates(&self, pool: Index, most: usize, into: &mut Vec<Index>) {
         if self.plain {
             into.extend(self.all(pool));
             return;
@@ -181,11 +182,11 @@ impl Ground {
         let pool = pool as usize;
         for run in &self.runs[self.first_runs[pool]..self.first_runs[pool + 1]] {
             // So few that a loop would take longer.
-            match self.order[run.start..run.end] {
-                [a, b, c, ..] => into.extend([a, b, c]),
-                [a, b] => into.extend([a, b]),
-                [a] => into.push(a),
-                [] => {}
+            match (&self.order[run.start..run.end], most) {
+                (&[a, b, c, ..], 3..) => into.extend([a, b, c]),
+                (&[a, b, ..], 2..) => into.extend([a, b]),
+                (&[a, ..], _) => into.push(a),
+                (&[], _) => {}
             }
         }
     }

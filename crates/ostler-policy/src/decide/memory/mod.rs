@@ -82,9 +82,8 @@ impl Layered {
         let now = seen.snapshot.at;
         let before = &state.tier;
         let fits = |plan| tier::fits(seen, plan);
-        let standing = before.plan.as_deref().is_some_and(fits);
-        if standing
-            && let Due::In(left) = due(before.decided, settings.interval, now)
+        if let Due::In(left) = due(before.decided, settings.interval, now)
+            && before.plan.as_deref().is_some_and(fits)
             && !tier::rises(seen, settings, before)
         {
             reasons.push(Reason::Stays {

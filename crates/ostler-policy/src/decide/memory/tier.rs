@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use ostler_model::{
-    Bytes, Class, GuestId, GuestMemory, GuestTier, Layer, MemoryClass, MemoryMove, Nanos, NodeView,
-    Reason, TierPlan, TierSettings, TierState, TierWatch,
+    Bytes, Class, GuestId, GuestMemory, GuestTier, Layer, MemoryClass, MemoryMove, Nanos,
+    NodeBytes, NodeView, Reason, TierPlan, TierSettings, TierState, TierWatch,
 };
 
 use super::super::{count, not_seen};
@@ -143,24 +143,16 @@ impl Layered {
 
     /// Enters what a guest has by node; what of it is local, and all of it. Nodes that nobody knows don't count.
     fn enter(&mut self, seen: &Seen<'_>, view: &GuestMemory) -> (u64, u64) {
-        let nodes = &seen.facts.memory.nodes;
-        let start = self.on.len();
-        self.on.resize(start + nodes.len(), 0);
-        // Who is there twice has what stands first.
-        for here in view.nodes.iter().rev() {
-            let node = here.node.0 as usize;
-            // Most hosts number their nodes from zero on.
-            let there = nodes.get(node).filter(|there| there.node == here.node);
-            let at = match there {
-                Some(_) => Some(node),
-                None => nodes.iter().position(|there| there.node == here.node),
-            };
-            if let Some(at) = at {
-                self.on[start + at] = here.bytes.0;
-            }
-        }
         let (mut local, mut all) = (0_u64, 0_u64);
-        for (node, &here) in nodes.iter().zip(&self.on[start..]) {
+        let mut next = 0;
+        for node in &seen.facts.memory.nodes {
+            let there = |here: &&NodeBytes| here.node == node.node;
+            // Most are told in the host's order. Who is there twice has what stands first.
+            let in_order = view.nodes.get(next).filter(there);
+            next += usize::from(in_order.is_some());
+            let here = in_order.or_else(|| view.nodes.iter().find(there));
+            let here = here.map_or(0, |here| here.bytes.0);
+            self.on.push(here);
             all = all.saturating_add(here);
             if !node.far {
                 local = local.saturating_add(here);

@@ -102,7 +102,7 @@ fn seek(guests: &[GuestPlan], at: &mut usize, id: &GuestId) -> bool {
 }
 
 /// The place of a queue's interrupt. Most NICs have them in order of queue.
-fn irq(nic: &NicPlan, queue: u32) -> Option<usize> {
+pub(super) fn irq(nic: &NicPlan, queue: u32) -> Option<usize> {
     let at = queue as usize;
     if nic.irqs.get(at).is_some_and(|irq| irq.queue == queue) {
         return Some(at);

@@ -1,11 +1,13 @@
 //! What a placement is found from, laid out of a snapshot and of the partition layer's plan.
 
+use std::cmp::Ordering;
+
 use ostler_model::{
     CpuId, CpuSet, FlowView, GuestId, GuestView, Hop, MAX_CPUS, Nanos, NodeId, QueueCore, Reason,
     RunState, ThreadCore,
 };
 
-use super::enter::{places_vcpus, places_worker};
+use super::enter::{irq, places_vcpus, places_worker};
 use super::{
     LaidFlow, LaidQueue, Layered, NONE, QUEUE_POOL, SOFTIRQ, Scene, VCPU, VCPU_POOL, VHOST, Whose,
 };
@@ -144,13 +146,14 @@ impl Layered {
         self.softirq_packets.resize(self.cores.len(), 0.0);
         self.softirqs.clear();
         self.hops.clear();
+        let mut placed = scene.before.map_or(&[][..], |plan| &plan.softirqs);
         for at in 0..self.seen.len() {
             let (nic, queue, flow) = self.seen[at];
             let same = at > 0 && (self.seen[at - 1].0, self.seen[at - 1].1) == (nic, queue);
             let now = if same {
                 self.softirqs[at - 1]
             } else {
-                self.softirq_now(scene, nic, queue)
+                self.softirq_now(scene, nic, queue, &mut placed)
             };
             self.softirqs.push(now);
             let flow = &scene.seen.snapshot.flows[flow];
@@ -179,14 +182,26 @@ impl Layered {
         }
     }
 
-    /// Where a queue's interrupt goes now.
-    fn softirq_now(&self, scene: &Scene<'_>, nic: usize, queue: u32) -> Option<Index> {
+    /// Where a queue's interrupt goes now. Queues are asked for in the order in which those that were placed stand; these are what is left of them.
+    fn softirq_now(
+        &self,
+        scene: &Scene<'_>,
+        nic: usize,
+        queue: u32,
+        placed: &mut &[QueueCore],
+    ) -> Option<Index> {
         let name = &scene.partition.nics[nic].name;
-        let kept = scene.before.and_then(|plan| {
-            let key = |placed: &QueueCore| (&placed.nic, placed.queue).cmp(&(name, queue));
-            let at = plan.softirqs.binary_search_by(key).ok()?;
-            Some(plan.softirqs[at].cpu)
-        });
+        let mut kept = None;
+        while let [first, rest @ ..] = *placed {
+            match (&first.nic, first.queue).cmp(&(name, queue)) {
+                Ordering::Less => *placed = rest,
+                Ordering::Equal => {
+                    kept = Some(first.cpu);
+                    break;
+                }
+                Ordering::Greater => break,
+            }
+        }
         let found = || {
             let mut nics = scene.seen.snapshot.nics.iter();
             let irqs = &nics.find(|nic| nic.name == *name)?.irqs;
@@ -243,7 +258,7 @@ impl Layered {
         reasons: &mut Vec<Reason>,
     ) -> Option<Index> {
         let plan = &scene.partition.nics[nic];
-        let irq = plan.irqs.iter().find(|irq| irq.queue == queue)?;
+        let irq = &plan.irqs[irq(plan, queue)?];
         if self.shared.binary_search(&irq.irq).is_ok() {
             return None;
         }

@@ -20,7 +20,7 @@ mod lay;
 use std::sync::Arc;
 
 use ostler_model::{
-    Alternative, Groups, IrqId, Layer, Nanos, NodeId, PartitionPolicy, PlacementPlan,
+    Alternative, CpuId, Groups, IrqId, Layer, Nanos, NodeId, PartitionPolicy, PlacementPlan,
     PlacementPolicy, PlacementSettings, PlacementState, QueueCore, Reason, StageSettings,
     ThreadCore,
 };
@@ -106,6 +106,7 @@ pub(super) struct Layered {
     softirqs: Vec<Option<Index>>,
     /// Places in the roster of the guests of all hops, flow after flow.
     hops: Vec<Option<usize>>,
+    found: Found,
 }
 
 /// What goes into a placement besides the buffers.
@@ -161,11 +162,11 @@ impl Layered {
                     before: before.map(|plan| &**plan),
                 };
                 match self.place(&scene, reasons) {
-                    Some(found) => PlacementState {
+                    Some(()) => PlacementState {
                         decided: Some(seen.snapshot.at),
                         plan: Some(match before {
-                            Some(plan) if same(plan, &found) => Arc::clone(plan),
-                            _ => Arc::new(found),
+                            Some(plan) if self.found.is(partition, plan) => Arc::clone(plan),
+                            _ => Arc::new(self.found.plan(partition, seen.snapshot.at)),
                         }),
                     },
                     None => PlacementState {
@@ -181,8 +182,8 @@ impl Layered {
         next
     }
 
-    /// Where all goes now; nothing where too little was seen, with the reason.
-    fn place(&mut self, scene: &Scene<'_>, reasons: &mut Vec<Reason>) -> Option<PlacementPlan> {
+    /// Finds out where all goes now, into `found`; nothing where too little was seen, with the reason.
+    fn place(&mut self, scene: &Scene<'_>, reasons: &mut Vec<Reason>) -> Option<()> {
         let seen = scene.seen;
         let limit = Nanos(
             old_after(seen)
@@ -210,7 +211,7 @@ impl Layered {
         self.solve(scene, reasons)
     }
 
-    fn solve(&mut self, scene: &Scene<'_>, reasons: &mut Vec<Reason>) -> Option<PlacementPlan> {
+    fn solve(&mut self, scene: &Scene<'_>, reasons: &mut Vec<Reason>) -> Option<()> {
         let settings = scene.settings;
         // Of lists that borrow from each other none can be kept from decision to decision.
         let pools: Vec<Pool<'_>> = self
@@ -275,34 +276,83 @@ impl Layered {
             present: placed.present,
             kept: placed.kept,
         });
-        let mut plan = PlacementPlan {
-            since: scene.seen.snapshot.at,
-            ..PlacementPlan::default()
-        };
+        let Found {
+            softirqs,
+            workers,
+            vcpus,
+        } = &mut self.found;
+        for places in [&mut *softirqs, &mut *workers, &mut *vcpus] {
+            places.clear();
+        }
         for ((whose, thread), cpu) in self.whose.iter().zip(&self.threads).zip(&placed.cores) {
             let &Some(cpu) = cpu else { continue };
             if thread.pool > VCPU_POOL {
                 continue;
             }
-            let thread = |guest: usize, at| ThreadCore {
-                guest: scene.partition.guests[guest].guest.clone(),
-                at,
-                cpu,
-            };
             match *whose {
-                Whose::Softirq { nic, queue } => plan.softirqs.push(QueueCore {
-                    nic: scene.partition.nics[nic].name.clone(),
-                    queue,
-                    cpu,
-                }),
-                Whose::Worker { guest, at } => plan.workers.push(thread(guest, at)),
-                Whose::Vcpu { guest, at } => plan.vcpus.push(thread(guest, at)),
+                Whose::Softirq { nic, queue } => softirqs.push((nic, queue, cpu)),
+                Whose::Worker { guest, at } => workers.push((guest, at, cpu)),
+                Whose::Vcpu { guest, at } => vcpus.push((guest, at, cpu)),
             }
         }
-        plan.softirqs.sort_unstable();
-        plan.workers.sort_unstable();
-        plan.vcpus.sort_unstable();
-        Some(plan)
+        for places in [softirqs, workers, vcpus] {
+            places.sort_unstable();
+        }
+        Some(())
+    }
+}
+
+/// What was found, without names: NICs and guests by their places in the plan, which are in order of name and of id.
+#[derive(Debug, Default)]
+struct Found {
+    softirqs: Vec<(usize, u32, CpuId)>,
+    workers: Vec<(usize, u32, CpuId)>,
+    vcpus: Vec<(usize, u32, CpuId)>,
+}
+
+impl Found {
+    /// Whether a plan says the same. Most of the time it does, and nothing needs to be named.
+    fn is(&self, partition: &Partition, plan: &PlacementPlan) -> bool {
+        let queues = self.softirqs.iter().map(|&(nic, queue, cpu)| {
+            let nic = &partition.nics[nic].name;
+            (nic, queue, cpu)
+        });
+        let threads = |found: &[(usize, u32, CpuId)], placed: &[ThreadCore]| {
+            let found = found.iter().map(|&(guest, at, cpu)| {
+                let guest = &partition.guests[guest].guest;
+                (guest, at, cpu)
+            });
+            found.eq(placed
+                .iter()
+                .map(|thread| (&thread.guest, thread.at, thread.cpu)))
+        };
+        let placed = plan.softirqs.iter();
+        queues.eq(placed.map(|queue| (&queue.nic, queue.queue, queue.cpu)))
+            && threads(&self.workers, &plan.workers)
+            && threads(&self.vcpus, &plan.vcpus)
+    }
+
+    /// It as a plan.
+    fn plan(&self, partition: &Partition, since: Nanos) -> PlacementPlan {
+        let threads = |found: &[(usize, u32, CpuId)]| {
+            let found = found.iter().map(|&(guest, at, cpu)| ThreadCore {
+                guest: partition.guests[guest].guest.clone(),
+                at,
+                cpu,
+            });
+            found.collect()
+        };
+        let queues = self.softirqs.iter().map(|&(nic, queue, cpu)| QueueCore {
+            nic: partition.nics[nic].name.clone(),
+            queue,
+            cpu,
+        });
+        PlacementPlan {
+            since,
+            softirqs: queues.collect(),
+            workers: threads(&self.workers),
+            vcpus: threads(&self.vcpus),
+        }
     }
 }
 
@@ -320,10 +370,6 @@ fn possible(seen: &Seen<'_>, groups: &Groups) -> Result<(), &'static str> {
         return Err("there are no cores for queues");
     }
     Ok(())
-}
-
-fn same(a: &PlacementPlan, b: &PlacementPlan) -> bool {
-    a.softirqs == b.softirqs && a.workers == b.workers && a.vcpus == b.vcpus
 }
 
 fn turned_down(why: std::borrow::Cow<'static, str>) -> Reason {
