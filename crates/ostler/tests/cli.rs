@@ -368,6 +368,71 @@ fn a_journal_that_is_named_and_absent_is_no_success() {
     );
 }
 
+/// What docs/sim.md has for whoever wants to know how near both worlds are: the lab's run, here a recorded one, and the same file simulated beside it.
+#[test]
+fn a_scenario_is_simulated_beside_what_the_lab_made_of_it() {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let scenario = format!("{root}/../../scenarios/vspace-ramp.toml");
+    let lab = format!("{root}/tests/recorded/0048-vspace-ramp");
+    let folder = tempfile::tempdir().expect("a folder");
+    let report = folder.path().join("both.html");
+    let run = |beside: &str, more: &[&str]| {
+        let policies = "nvcpu-nnq,static-4-2,vspace-e";
+        let mut args = vec!["sim", &scenario, "--policy", policies, "--rounds", "1"];
+        args.extend(["--beside", beside]);
+        args.extend(more);
+        ostler(&args)
+    };
+    let shown = report.display().to_string();
+    let both = run(&lab, &["--json", "--report", &shown]);
+    let pairs: Vec<serde_json::Value> = text(&both.stdout)
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a pair"))
+        .collect();
+    let of = |policy: &str, figure: &str| {
+        let mut all = pairs.iter();
+        let found = all.find(|pair| pair["policy"] == policy && pair["figure"] == figure);
+        found.unwrap_or_else(|| panic!("{figure} of {policy}: {}", text(&both.stderr)))
+    };
+    for policy in ["nvcpu-nnq", "static-4-2", "vspace-e"] {
+        for figure in [
+            "core_seconds",
+            "be_core_seconds",
+            "p95_us",
+            "ctx_switches_per_s",
+        ] {
+            of(policy, figure);
+        }
+    }
+    // The lab's as they are recorded; cores are saved in both worlds, and by splits in neither.
+    let cores = of("vspace-e", "core_seconds");
+    assert!((cores["one"].as_f64().expect("a figure") - 62.7).abs() < 0.1);
+    assert_eq!(cores["agree"], true);
+    assert!(cores["other_by_first"].as_f64().expect("a ratio") < 0.8);
+    let split = of("static-4-2", "core_seconds");
+    assert_eq!(
+        (&split["one"], &split["agree"]),
+        (&120.0.into(), &true.into())
+    );
+    assert_eq!(
+        of("static-4-2", "p95_us")["agree"],
+        true,
+        "it loses in both"
+    );
+    let page = std::fs::read_to_string(&report).expect("a report");
+    for said in ["0048-vspace-ramp beside simulated", "revision 44cb3418d852"] {
+        assert!(page.contains(said), "{said}");
+    }
+    // What can't be read is refused before anything is run for it.
+    let refused = run(&format!("{root}/tests/recorded"), &[]);
+    assert_eq!(refused.status.code(), Some(1));
+    let said = text(&refused.stderr);
+    assert!(
+        said.contains("summary.jsonl") && !said.contains("1 of 3"),
+        "{said}"
+    );
+}
+
 const FLEET: &str = r#"
 name = "fleet"
 summary = "VMs that come and go on three hosts."

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use ostler_outcome::compare::{Line, Pair, compare, lines};
+use ostler_outcome::compare::{Compared, Line, Pair, compare, lines};
 use ostler_outcome::events::{Event, Stamped};
+use ostler_outcome::gather::{self, Summary};
 use ostler_outcome::report::{Side, render_compared};
 use ostler_report::say::{short, times};
 
@@ -20,6 +21,7 @@ use crate::output::{self, Paint, Table};
     first of them, and each with each other, in each run.\n\n\
     Examples:\n  ostler sim scenarios/vspace-ramp.toml --json > sim.jsonl\n  ostler sim compare lab.jsonl sim.jsonl --report beside.html\n  \
     ostler sim compare target/lab/runs/0001-vspace-ramp sim.jsonl --json\n\n\
+    What isn't simulated yet is simulated and laid beside a run by `ostler sim SCENARIO --beside RUN`.\n\n\
     Exit codes: 0 shown; 1 a run can't be read, or they have nothing in common, or with --agree, one says that a policy has more of a figure than another and the other that it has less."
 )]
 pub struct Args {
@@ -40,24 +42,34 @@ pub struct Args {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let [one, other] = [Read::new(&args.one)?, Read::new(&args.other)?];
+    let compared = show(one, other, args.json, args.report.as_deref())?;
+    Ok(if args.agree && compared.agree < compared.told {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// Shows two runs side by side, as text or JSON lines, and as a page where one is wanted.
+pub fn show(one: Read, other: Read, json: bool, report: Option<&Path>) -> anyhow::Result<Compared> {
     let compared = compare(&one.lines, &other.lines);
     if compared.pairs.is_empty() {
         bail!(
             "{} and {} have no figure of a policy under the same load in common: {} has {}; {} has {}; give it two runs of the same scenario",
-            args.one.display(),
-            args.other.display(),
-            args.one.display(),
+            one.path,
+            other.path,
+            one.path,
             one.has(),
-            args.other.display(),
+            other.path,
             other.has(),
         );
     }
     let sides = sides(one, other);
-    if let Some(path) = &args.report {
+    if let Some(path) = report {
         super::write(path, &render_compared(&compared, &sides))?;
         eprintln!("sim: report: {}", path.display());
     }
-    if args.json {
+    if json {
         for pair in &compared.pairs {
             output::print(&format!(
                 "{}\n",
@@ -76,21 +88,43 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "sim: {} times two policies differ by a figure in both runs, {} times the same way",
         compared.told, compared.agree
     );
-    Ok(if args.agree && compared.agree < compared.told {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(compared)
 }
 
 /// A run as it was read.
-struct Read {
+pub struct Read {
     lines: Vec<Line>,
+    /// Where from, in words.
+    path: String,
     side: Side,
 }
 
 impl Read {
-    fn new(path: &Path) -> anyhow::Result<Read> {
+    /// What was simulated just now, of a scenario's file.
+    pub fn simulated(
+        summaries: &[Summary],
+        scenario: &Path,
+        revision: &str,
+    ) -> anyhow::Result<Read> {
+        let mut text = String::new();
+        for line in gather::result_lines(summaries) {
+            let line = serde_json::to_string(&line).context("a line is always JSON")?;
+            text.push_str(&line);
+            text.push('\n');
+        }
+        let lines = lines(&text).map_err(|mistake| anyhow::anyhow!(mistake.what))?;
+        Ok(Read {
+            lines,
+            path: format!("what was simulated of {}", scenario.display()),
+            side: Side {
+                name: "simulated".to_owned(),
+                from: format!("revision {revision}, {}", scenario.display()),
+            },
+        })
+    }
+
+    /// A run's JSON lines, or its folder.
+    pub fn new(path: &Path) -> anyhow::Result<Read> {
         let folder = path.is_dir();
         let file = if folder {
             path.join("summary.jsonl")
@@ -129,6 +163,7 @@ impl Read {
             .unwrap_or_else(|| path.display().to_string());
         Ok(Read {
             lines,
+            path: path.display().to_string(),
             side: Side { name, from },
         })
     }

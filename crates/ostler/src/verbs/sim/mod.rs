@@ -33,7 +33,8 @@ use log::Log;
     after_help = "Scenarios are the lab's, and more (scenarios/README.md). Each policy runs under each load in each round, on all cores; the same seed gives the \
     same bytes, on any machine and any number of threads.\n\n\
     Examples:\n  ostler sim scenarios/vspace-ramp.toml --report ramp.html\n  ostler sim scenarios/anubis.toml --policy eevdf-2 --policy boost-2 --seed 7 --json\n  \
-    ostler sim scenarios/vspace-ramp.toml --events ramp.jsonl   # cut off? the same command goes on\n  ostler sim compare lab.jsonl sim.jsonl\n  \
+    ostler sim scenarios/vspace-ramp.toml --events ramp.jsonl   # cut off? the same command goes on\n  \
+    ostler sim scenarios/vspace-ramp.toml --beside target/lab/runs/0001-vspace-ramp   # the lab's figures and these\n  ostler sim compare lab.jsonl sim.jsonl\n  \
     ostler sim scenarios/simulated/fleet.toml --oversubscription 1,2,3 --policy vanilla,boost   # whose users wait too long?\n\n\
     Exit codes: 0 done, and as the scenario expects; 1 not as expected, or a world's books were wrong; 4 the scenario was refused."
 )]
@@ -66,6 +67,9 @@ pub struct Args {
     /// Keep all that happened here, of a fleet what came of each host; of a run that was cut off, what is there counts, and the rest is run
     #[arg(long, value_name = "FILE.jsonl")]
     events: Option<PathBuf>,
+    /// Show it beside this run of the same scenario, the lab's say, as `compare` does: its folder, or its JSON lines
+    #[arg(long, value_name = "RUN")]
+    beside: Option<PathBuf>,
     /// Keep each world's books twice and hold them against each other (half as fast)
     #[arg(long)]
     audit: bool,
@@ -88,7 +92,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Err(error @ ScenarioError::Read { .. }) => return Err(error.into()),
         Err(error) => return Ok(refused(&error)),
     };
+    // Before anything is run for it.
+    let beside = args.beside.as_deref().map(compare::Read::new).transpose()?;
     if scenario.fleet.is_some() {
+        ensure!(
+            beside.is_none(),
+            "--beside is for scenarios of one host, as the lab has no fleets; leave it out"
+        );
         return fleet::run(&args, path, &scenario);
     }
     ensure!(
@@ -123,7 +133,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let problems = play(&run, &cells, &args, &mut log)?;
     let summaries = gather::summaries(run.scenario(), log.events());
-    show(&run, &summaries, &args)?;
+    match beside {
+        None => show(&run, &summaries, &args)?,
+        Some(beside) => {
+            let simulated = compare::Read::simulated(&summaries, path, &revision)?;
+            compare::show(beside, simulated, args.json, args.report.as_deref())?;
+        }
+    }
     let unmet = gather::unmet(&run.scenario().expectations, &summaries);
     for unmet in &unmet {
         eprintln!("sim: not as expected: {unmet}");
