@@ -145,15 +145,20 @@ impl Least {
 
 #[derive(Debug, Default)]
 pub(super) struct Chains {
-    /// All stages' candidates one after another, the way to each, and the candidate of the stage before that it comes by.
+    /// All stages' candidates one after another, and the way to each by a candidate of the stage before.
     cores: Vec<Index>,
-    ways: Vec<f64>,
-    by: Vec<u32>,
+    ways: Vec<Way>,
     starts: Vec<usize>,
-    /// By socket and by cache: the least ways to the stage before.
+    before: Before,
+}
+
+/// The stage before, as its candidates were reached.
+#[derive(Debug, Default)]
+struct Before {
+    /// By socket and by cache: the least ways to it.
     sockets: Vec<Least>,
     groups: Vec<Least>,
-    /// By core: which candidate of the stage before it is, and for which stage that holds.
+    /// By core: which candidate it is, and for which stage that holds.
     place: Vec<(u32, u32)>,
     stage: u32,
 }
@@ -173,10 +178,10 @@ impl Chains {
         for (at, step) in steps.iter().enumerate() {
             let start = self.cores.len();
             self.starts.push(start);
+            let before = at.checked_sub(1).and_then(|before| steps.get(before));
             if let Some(core) = step.placed {
                 self.cores.push(core);
             } else {
-                let before = at.checked_sub(1).and_then(|before| steps.get(before));
                 let beside = [before, steps.get(at + 1)].into_iter().flatten();
                 let most = 1 + beside.filter(|step| world.chooses(step)).count();
                 let pool = world.pool(step);
@@ -189,17 +194,21 @@ impl Chains {
                 }
                 of = most;
             }
-            for index in start..self.cores.len() {
-                let core = self.cores[index];
-                let way = match at.checked_sub(1) {
-                    Some(before) => self.reach(world, &steps[before], step, core),
-                    None => world.enter(nic, step, core),
-                };
-                self.ways.push(way.slowdown);
-                self.by.push(way.at);
+            let cores = &self.cores[start..];
+            if let Some(before) = before {
+                // All at once: what is reached is known by then.
+                let known = self.ways.len();
+                self.ways.resize(known + cores.len(), NO_WAY);
+                let (known, new) = self.ways.split_at_mut(known);
+                for (way, &core) in new.iter_mut().zip(cores) {
+                    *way = self.before.reach(world, known, before, step, core);
+                }
+            } else {
+                let ways = cores.iter().map(|&core| world.enter(nic, step, core));
+                self.ways.extend(ways);
             }
             if at + 1 < steps.len() {
-                self.sum_up(world, start);
+                self.before.sum_up(world, start, cores, &self.ways[start..]);
             }
         }
         self.trace(steps.len(), found)
@@ -208,14 +217,43 @@ impl Chains {
     fn start(&mut self, world: &World<'_>) {
         self.cores.clear();
         self.ways.clear();
-        self.by.clear();
         self.starts.clear();
-        self.place.resize(world.problem.cores.len(), (u32::MAX, 0));
+        let place = &mut self.before.place;
+        place.resize(world.problem.cores.len(), (u32::MAX, 0));
     }
 
-    /// The best way to a core by any candidate of the stage before.
+    fn trace(&self, stages: usize, found: &mut Vec<Index>) -> f64 {
+        found.clear();
+        let Some(&last) = self.starts.last() else {
+            return 0.0;
+        };
+        let mut at = last;
+        for end in last..self.ways.len() {
+            if self.ways[end].slowdown < self.ways[at].slowdown {
+                at = end;
+            }
+        }
+        let slowdown = self.ways[at].slowdown;
+        for _ in 0..stages {
+            found.push(self.cores[at]);
+            at = self.ways[at].at as usize;
+        }
+        found.reverse();
+        slowdown
+    }
+}
+
+impl Before {
+    /// The best way to a core by any candidate of the stage before, of which these are the ways, with all before them.
     #[inline]
-    fn reach(&self, world: &World<'_>, before: &Step, step: &Step, core: Index) -> Way {
+    fn reach(
+        &self,
+        world: &World<'_>,
+        known: &[Way],
+        before: &Step,
+        step: &Step,
+        core: Index,
+    ) -> Way {
         let kind = step.stage.kind;
         let weights = &world.problem.kinds[kind as usize];
         let own = match self.place[core as usize] {
@@ -235,50 +273,32 @@ impl Chains {
         let link = links[to as usize];
         let group = world.ground.group[core as usize] as usize;
         best.or(self.groups[group].but(own), link + alone);
-        if let Some(&slowdown) = self.ways.get(own as usize) {
-            let way = Way { slowdown, at: own };
+        if let Some(way) = known.get(own as usize) {
+            let way = Way {
+                slowdown: way.slowdown,
+                at: own,
+            };
             best.or(&way, link + load(weights, busy + before.demand));
         }
         best
     }
 
     /// Notes the least ways to the stage that begins at `start`, for the next.
-    fn sum_up(&mut self, world: &World<'_>, start: usize) {
+    fn sum_up(&mut self, world: &World<'_>, start: usize, cores: &[Index], ways: &[Way]) {
         self.sockets.clear();
         self.sockets
             .resize(world.problem.sockets.len(), Least::NONE);
         self.groups.clear();
         self.groups.resize(world.ground.groups, Least::NONE);
         self.stage = self.stage.wrapping_add(1);
-        for at in start..self.cores.len() {
-            let core = self.cores[at] as usize;
-            let way = Way {
-                slowdown: self.ways[at],
-                at: u32::try_from(at).unwrap_or(u32::MAX),
-            };
+        let start = u32::try_from(start).unwrap_or(u32::MAX);
+        for ((&core, way), at) in cores.iter().zip(ways).zip(start..) {
+            let slowdown = way.slowdown;
+            let way = Way { slowdown, at };
+            let core = core as usize;
             self.sockets[world.problem.cores[core].socket as usize].add(way);
             self.groups[world.ground.group[core] as usize].add(way);
-            self.place[core] = (way.at, self.stage);
+            self.place[core] = (at, self.stage);
         }
-    }
-
-    fn trace(&self, stages: usize, found: &mut Vec<Index>) -> f64 {
-        found.clear();
-        let Some(&last) = self.starts.last() else {
-            return 0.0;
-        };
-        let mut at = last;
-        for end in last..self.ways.len() {
-            if self.ways[end] < self.ways[at] {
-                at = end;
-            }
-        }
-        let slowdown = self.ways[at];
-        for _ in 0..stages {
-            found.push(self.cores[at]);
-            at = self.by[at] as usize;
-        }
-        found.reverse();
-        slowdown
     }
 }

@@ -117,8 +117,13 @@ impl Layered {
             self.starts.push(all);
             all += member.view.vhost.len() + member.view.vcpus.len();
         }
-        self.thread_of.clear();
+        // Few of them are on packets' ways: those that were are forgotten, and not all.
+        for place in self.touched.drain(..) {
+            self.thread_of[place] = NONE;
+            self.packets[place] = 0.0;
+        }
         self.thread_of.resize(all, NONE);
+        self.packets.resize(all, 0.0);
     }
 
     /// The pool of a core alone.
@@ -140,8 +145,6 @@ impl Layered {
 
     /// Packets that each thread had, which their time is divided by.
     pub(super) fn count_packets(&mut self, scene: &Scene<'_>) {
-        self.packets.clear();
-        self.packets.resize(self.thread_of.len(), 0.0);
         self.softirq_packets.clear();
         self.softirq_packets.resize(self.cores.len(), 0.0);
         self.softirqs.clear();
@@ -171,12 +174,12 @@ impl Layered {
                 self.hops.push(guest);
                 let Some(guest) = guest else { continue };
                 let view = scene.seen.roster.members()[guest].view;
-                if let Some(at) = worker_of(view, hop.queue) {
-                    self.packets[self.starts[guest] + at] += came(hop);
-                }
-                if let Some(at) = vcpu_of(view, hop.vcpu) {
-                    let place = self.starts[guest] + view.vhost.len() + at;
+                let worker = worker_of(view, hop.queue);
+                let vcpu = vcpu_of(view, hop.vcpu).map(|at| view.vhost.len() + at);
+                for at in [worker, vcpu].into_iter().flatten() {
+                    let place = self.starts[guest] + at;
                     self.packets[place] += came(hop);
+                    self.touched.push(place);
                 }
             }
         }

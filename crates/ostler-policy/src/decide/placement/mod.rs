@@ -107,6 +107,8 @@ pub(super) struct Layered {
     /// Places in the roster of the guests of all hops, flow after flow.
     hops: Vec<Option<usize>>,
     found: Found,
+    /// Places in `thread_of` and `packets` that say something.
+    touched: Vec<usize>,
 }
 
 /// What goes into a placement besides the buffers.
