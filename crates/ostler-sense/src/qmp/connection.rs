@@ -50,12 +50,21 @@ pub(super) struct Connection {
     bytes: u64,
     counted: Nanos,
     next_confirm: Nanos,
+    /// Whether it was asked before.
+    asked: bool,
     pub(super) next_full: Nanos,
     /// No round begins before.
     next_round: Nanos,
     descriptors: u64,
     /// There is no guest to tell of yet, by what was said last: everything is asked each time.
     waits: bool,
+}
+
+/// The first pause between confirmations: guests that were met together are asked in turns. An answer takes QEMU's threads a quarter of a million
+/// instructions, on the cores of vCPUs and before them, and who has four guests answer at once has all of them wait for four.
+fn first_pause(confirm: Nanos, token: u64) -> Nanos {
+    let turns = (confirm.0 / GRID.0).max(1);
+    Nanos(GRID.0 * (token % turns + 1)).min(confirm)
 }
 
 /// The next point on a grid of [`GRID`], so that one wake-up serves all guests that are due at about the same time.
@@ -88,6 +97,7 @@ impl Connection {
             bytes: 0,
             counted: now,
             next_confirm: now,
+            asked: false,
             next_full: now,
             next_round: now,
             descriptors: process.descriptors(),
@@ -111,7 +121,13 @@ impl Connection {
             } else {
                 Depth::Threads
             });
-            self.next_confirm = on_grid(now.saturating_add(timing.confirm));
+            let pause = if self.asked {
+                timing.confirm
+            } else {
+                first_pause(timing.confirm, self.token)
+            };
+            self.asked = true;
+            self.next_confirm = on_grid(now.saturating_add(pause));
             self.next_round = now.saturating_add(ROUND_MIN);
             self.heard = now;
             return self.speak();
@@ -260,5 +276,35 @@ impl Connection {
             taps: process::taps(&descriptors, answers.network.as_deref().unwrap_or(&[])),
             vsock_cid: answers.cid,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// When a guest of this token is asked, met at zero, ms.
+    fn asked(token: u64, confirm: Nanos) -> Vec<u64> {
+        let mut at = on_grid(first_pause(confirm, token));
+        let mut all = Vec::new();
+        while at.0 < 10_000_000_000 {
+            all.push(at.0 / 1_000_000);
+            at = on_grid(at.saturating_add(confirm));
+        }
+        all
+    }
+
+    #[test]
+    fn guests_met_together_are_asked_in_turns_and_never_later_than_they_are_to_be() {
+        let confirm = Nanos::from_millis(333);
+        for token in 1..20 {
+            let times = asked(token, confirm);
+            assert!(times[0] <= 300, "{times:?}");
+            assert!(times.windows(2).all(|two| two[1] - two[0] <= 350));
+            for other in token + 1..token + 6 {
+                let both = asked(other, confirm);
+                assert!(!times.iter().any(|at| both.contains(at)), "{token} {other}");
+            }
+        }
     }
 }
