@@ -52,7 +52,10 @@ pub struct Step {
 }
 
 /// The load generator's word for how many requests a connection may have on their way.
-const DEPTH: &str = "--depth";
+pub(crate) const DEPTH: &str = "--depth";
+
+/// The most that it takes.
+pub(crate) const DEPTH_MAX: u32 = 1024;
 
 impl Load {
     /// Poisson's, of these rates, and nothing special.
@@ -70,17 +73,27 @@ impl Load {
 
     /// Requests that may be on their way on each connection, by the words for the load generator.
     pub fn depth(&self) -> u32 {
+        self.said_depth().unwrap_or(1)
+    }
+
+    /// The same, or the word that is none.
+    pub(crate) fn said_depth(&self) -> Result<u32, &str> {
         let mut words = self.args.iter().map(String::as_str);
         let mut depth = 1;
         while let Some(word) = words.next() {
             let said = match word.strip_prefix(DEPTH) {
-                Some("") => words.next(),
+                Some("") => Some(words.next().unwrap_or_default()),
                 Some(rest) => rest.strip_prefix('='),
                 None => None,
             };
-            depth = said.and_then(|said| said.parse().ok()).unwrap_or(depth);
+            if let Some(said) = said {
+                let number = said.parse().ok();
+                depth = number
+                    .filter(|number| (1..=DEPTH_MAX).contains(number))
+                    .ok_or(said)?;
+            }
         }
-        depth
+        Ok(depth)
     }
 
     /// Whether it has other words for the load generator than that.
@@ -133,7 +146,16 @@ mod tests {
             (&["--depths", "7"], 1, true),
         ] {
             let load = load(args);
-            assert_eq!((load.depth(), load.says_more_than_depth()), (depth, more));
+            assert_eq!(load.said_depth(), Ok(depth));
+            assert_eq!(load.says_more_than_depth(), more);
+        }
+        for (args, word) in [
+            (&["--depth", "x"][..], "x"),
+            (&["--depth=0"], "0"),
+            (&["--depth", "1025"], "1025"),
+            (&["--depth"], ""),
+        ] {
+            assert_eq!(load(args).said_depth(), Err(word));
         }
     }
 }

@@ -260,8 +260,8 @@ fn heat(heat: &Heat) -> RawHeat {
 fn load(load: &Load) -> RawLoad {
     RawLoad {
         guest: nowhere(load.guest.clone()),
-        connections: load.connections,
-        args: load.args.clone(),
+        connections: nowhere(load.connections),
+        args: (!load.args.is_empty()).then(|| nowhere(load.args.clone())),
         steps: nowhere(load.steps.clone()),
         arrivals: (load.arrivals != Arrivals::default()).then(|| nowhere(load.arrivals)),
         background: load.background.then(|| nowhere(true)),

@@ -2,6 +2,7 @@
 
 use super::raw::RawLoad;
 use super::{Checker, ScenarioError};
+use crate::load::{DEPTH, DEPTH_MAX};
 use crate::{Arrivals, Guest, Load};
 
 impl Checker<'_> {
@@ -77,14 +78,23 @@ impl Checker<'_> {
             }
             None => 1,
         };
-        Ok(Load {
+        let args = raw.args.as_ref().map(|args| args.get_ref().clone());
+        let load = Load {
             guest: name.clone(),
-            connections: raw.connections.clamp(1, 4096),
-            args: raw.args.clone(),
+            connections: self.between(&raw.connections, "connections", 1, 4096)?,
+            args: args.unwrap_or_default(),
             steps: raw.steps.get_ref().clone(),
             arrivals,
             background,
             packets,
-        })
+        };
+        if let (Err(word), Some(args)) = (load.said_depth(), &raw.args) {
+            return self.refuse(
+                args,
+                format!("{DEPTH} {word}"),
+                format!("write {DEPTH} and 1 to {DEPTH_MAX}, the requests that a connection may have on their way"),
+            );
+        }
+        Ok(load)
     }
 }

@@ -28,8 +28,8 @@ fn settle_s() -> Spanned<f64> {
     nowhere(2.0)
 }
 
-fn connections() -> u32 {
-    16
+fn connections() -> Spanned<u32> {
+    Spanned::new(0..0, 16)
 }
 
 fn is_one(number: &Spanned<u32>) -> bool {
@@ -203,9 +203,8 @@ pub(crate) struct RawPhase {
 pub(crate) struct RawLoad {
     pub guest: Spanned<String>,
     #[serde(default = "connections")]
-    pub connections: u32,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub args: Vec<String>,
+    pub connections: Spanned<u32>,
+    pub args: Option<Spanned<Vec<String>>>,
     pub steps: Spanned<Vec<Step>>,
     pub arrivals: Option<Spanned<Arrivals>>,
     pub background: Option<Spanned<bool>>,

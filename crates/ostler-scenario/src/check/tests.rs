@@ -163,6 +163,16 @@ fn refusals_name_the_line_and_the_remedy() {
             "s.toml:18: `lc` runs `idle`, which answers no requests",
         ),
         (
+            "guest = \"lc\"",
+            "guest = \"lc\"\nconnections = 0",
+            "s.toml:19: connections = 0; write 1 to 4096",
+        ),
+        (
+            "guest = \"lc\"",
+            "guest = \"lc\"\nargs = [\"--depth\", \"x\"]",
+            "s.toml:19: --depth x; write --depth and 1 to 1024",
+        ),
+        (
             "rate = 100",
             "rate = 0",
             "s.toml:19: a step of rate 0 for 2 seconds",
