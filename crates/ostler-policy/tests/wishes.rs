@@ -49,6 +49,12 @@ fn ids(ids: &[u32]) -> Vec<CpuId> {
     ids.iter().copied().map(CpuId).collect()
 }
 
+/// A guest whose agent says that it uses these vCPUs.
+fn uses(guest: &mut GuestView, vcpus: &[u32]) {
+    let agent = guest.agent.as_mut().expect("an agent");
+    agent.state.as_mut().expect("its state").vcpus_active = vcpus.to_vec();
+}
+
 #[test]
 fn queues_workers_and_interrupts_share_the_cores() {
     let (facts, intent) = (facts(12), intent(PartitionPolicy::Energy));
@@ -112,13 +118,7 @@ fn a_guest_that_has_not_followed_yet_is_not_pinned() {
     assert_eq!(lc(&before.plan).vcpus_active, Some(4));
     assert_eq!(lc(&before.plan).vcpu_pins, []);
     assert!(has(&before, |r| matches!(r, Reason::TurnedDown { .. })));
-    lc0.agent
-        .as_mut()
-        .unwrap()
-        .state
-        .as_mut()
-        .unwrap()
-        .vcpus_active = vec![0, 2, 4, 6];
+    uses(&mut lc0, &[0, 2, 4, 6]);
     let (_, after) = settle(&facts, &intent, &[lc0], 2.0, 0.5);
     // Each vCPU in use has a core to itself; the others are parked beside them.
     assert_eq!(lc(&after.plan).vcpu_pins, ids(&[0, 0, 1, 1, 2, 2, 3, 3]));
@@ -129,13 +129,7 @@ fn a_guest_that_has_not_followed_yet_is_not_pinned() {
 fn vcpus_that_a_guest_is_told_to_use_have_the_cores_that_came() {
     let (facts, intent) = (facts(12), intent(PartitionPolicy::Energy));
     let mut lc0 = guest("lc0", 8, 2);
-    lc0.agent
-        .as_mut()
-        .unwrap()
-        .state
-        .as_mut()
-        .unwrap()
-        .vcpus_active = vec![0, 1];
+    uses(&mut lc0, &[0, 1]);
     let (_, decision) = settle(&facts, &intent, &[lc0], 2.0, 0.5);
     assert_eq!(lc(&decision.plan).vcpus_active, Some(4));
     assert_eq!(lc(&decision.plan).vcpu_pins, ids(&[0, 1, 2, 3, 0, 1, 2, 3]));
@@ -146,14 +140,7 @@ fn several_guests_float_over_all_cores() {
     let (facts, intent) = (facts(20), intent(PartitionPolicy::Performance));
     let mut guests = [guest("lc0", 16, 2), guest("lc1", 16, 2)];
     for guest in &mut guests {
-        guest
-            .agent
-            .as_mut()
-            .unwrap()
-            .state
-            .as_mut()
-            .unwrap()
-            .vcpus_active = vec![0];
+        uses(guest, &[0]);
     }
     guests[0].vcpus[0].usage.run = nanos(0.9);
     guests[1].vcpus[0].usage.run = nanos(0.2);
