@@ -309,7 +309,7 @@ fn run_scenario(lab: &LabDir, args: &RunArgs, progress: Progress) -> anyhow::Res
     // The emulator itself may fail, once in a while. What we did to it fails again.
     let result = match attempt() {
         Err(lost @ LabError::Host { .. }) => {
-            eprintln!("lab: {lost}; the whole run is tried once more");
+            crate::tell!("lab: {lost}; the whole run is tried once more");
             attempt()?
         }
         result => result?,
@@ -338,10 +338,10 @@ fn show(result: &RunResult, out: &Out) -> anyhow::Result<ExitCode> {
         print(&format!("{passed} passed, {failed} failed\n"))?;
     }
     for problem in &result.problems {
-        eprintln!("lab: {problem}");
+        crate::tell!("lab: {problem}");
     }
-    eprintln!("lab: report: {}", report.display());
-    eprintln!("lab: everything is kept in {}", result.folder.display());
+    crate::tell!("lab: report: {}", report.display());
+    crate::tell!("lab: everything is kept in {}", result.folder.display());
     Ok(if result.problems.is_empty() {
         ExitCode::SUCCESS
     } else {

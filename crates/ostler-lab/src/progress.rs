@@ -52,7 +52,7 @@ impl Progress {
                 Some(bar)
             }
             Progress::Lines => {
-                eprintln!("lab: {name} ...");
+                crate::tell!("lab: {name} ...");
                 None
             }
             Progress::Silent => None,
@@ -69,7 +69,7 @@ impl Progress {
     /// Says something that must be seen whatever happens next.
     pub fn note(self, text: &str) {
         if self != Progress::Silent {
-            eprintln!("lab: {text}");
+            crate::tell!("lab: {text}");
         }
     }
 }
@@ -85,7 +85,7 @@ impl Step {
     /// Says something that must stay on the screen.
     pub fn note(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("lab: {text}")),
+            Some(bar) => bar.suspend(|| crate::tell!("lab: {text}")),
             None => self.how.note(text),
         }
     }

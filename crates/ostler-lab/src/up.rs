@@ -175,7 +175,7 @@ pub fn shell(lab: &LabDir) -> Result<()> {
     let state = State::require_ready(lab)?;
     let mut to = connect(&state.run.join(files::SHELL))?;
     let mut from = to.try_clone().on("use", &state.run)?;
-    eprintln!("lab: {}; Ctrl-] leaves", state.scenario);
+    crate::tell!("lab: {}; Ctrl-] leaves", state.scenario);
     let _raw = RawTerminal::enter()?;
     let printer = std::thread::spawn(move || {
         let mut buffer = [0; 4096];

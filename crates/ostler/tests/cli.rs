@@ -353,6 +353,16 @@ fn results_that_nobody_reads_are_no_failure() {
             "{args:?}: {}",
             text(&output.stderr)
         );
+        // Nor is it where what is said beside them goes the same way (`2>&1 | head`).
+        let (reads, writes) = std::io::pipe().expect("a pipe");
+        drop(reads);
+        let status = Command::new(env!("CARGO_BIN_EXE_ostler"))
+            .args(args)
+            .stdout(writes.try_clone().expect("a pipe"))
+            .stderr(writes)
+            .status()
+            .expect("the program runs");
+        assert!(status.success(), "{args:?}, both: {status}");
     }
 }
 

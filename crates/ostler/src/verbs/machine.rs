@@ -106,7 +106,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     } else {
         return Err(error);
     };
-    eprintln!("ostler: {error:#}");
+    ostler_lab::tell!("ostler: {error:#}");
     Ok(ExitCode::from(code))
 }
 

@@ -67,7 +67,7 @@ pub fn show(one: Read, other: Read, json: bool, report: Option<&Path>) -> anyhow
     let sides = sides(one, other);
     if let Some(path) = report {
         super::write(path, &render_compared(&compared, &sides))?;
-        eprintln!("sim: report: {}", path.display());
+        ostler_lab::tell!("sim: report: {}", path.display());
     }
     if json {
         for pair in &compared.pairs {
@@ -81,12 +81,13 @@ pub fn show(one: Read, other: Read, json: bool, report: Option<&Path>) -> anyhow
     }
     for (only, side) in compared.only.iter().zip(&sides) {
         for (workload, policy) in only {
-            eprintln!("sim: only {} has {policy} under {workload}", side.name);
+            ostler_lab::tell!("sim: only {} has {policy} under {workload}", side.name);
         }
     }
-    eprintln!(
+    ostler_lab::tell!(
         "sim: {} times two policies differ by a figure in both runs, {} times the same way",
-        compared.told, compared.agree
+        compared.told,
+        compared.agree
     );
     Ok(compared)
 }

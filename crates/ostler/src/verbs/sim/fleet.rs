@@ -51,7 +51,7 @@ pub fn run(args: &Args, path: &Path, scenario: &Scenario) -> anyhow::Result<Exit
         return Ok(super::refused(&error));
     }
     for left_out in scenario::left_out(&scenario) {
-        eprintln!("sim: {left_out}");
+        ostler_lab::tell!("sim: {left_out}");
     }
     let (demand, vms) = demand(path, &fleet.vms, args.seed)?;
     let ratios = if args.oversubscription.is_empty() {
@@ -127,7 +127,7 @@ fn tell_problems(run: &FleetRun) -> bool {
         for host in &result.hosts {
             for problem in &host.problems {
                 wrong = true;
-                eprintln!(
+                ostler_lab::tell!(
                     "sim: host {} under {policy} at {ratio}:1: {problem}",
                     host.host
                 );
@@ -138,7 +138,7 @@ fn tell_problems(run: &FleetRun) -> bool {
     let refused: u64 = results.map(|result| result.line.plans_refused).sum();
     if refused > 0 {
         wrong = true;
-        eprintln!("sim: {refused} plans were refused by the checker: a fault of ostler's");
+        ostler_lab::tell!("sim: {refused} plans were refused by the checker: a fault of ostler's");
     }
     wrong
 }
@@ -163,7 +163,7 @@ fn one(
     let what = format!("{} at {}:1", policy.name, short(ratio));
     let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     if !there.is_empty() {
-        eprintln!(
+        ostler_lab::tell!(
             "sim: {what}: {} hosts are there already, {} are to be run",
             there.len(),
             left.len()
@@ -179,7 +179,7 @@ fn one(
             if terminal {
                 eprint!("\r\x1b[Ksim: {:3.0} %  {what}", share * 100.0);
             } else {
-                eprintln!("sim: {what}: {:.0} %", share * 100.0);
+                ostler_lab::tell!("sim: {what}: {:.0} %", share * 100.0);
             }
         }
     };
@@ -198,7 +198,7 @@ fn one(
         eprint!("\r\x1b[K");
     }
     if !left.is_empty() {
-        eprintln!("sim: {what}: {}", super::effort(events, begun.elapsed()));
+        ostler_lab::tell!("sim: {what}: {}", super::effort(events, begun.elapsed()));
     }
     let hosts = log.of(&policy.name, ratio);
     let turned_away = fleet.placed().turned_away.len();
@@ -286,7 +286,7 @@ fn told(what: &str, damage: &Damage) {
             .iter()
             .map(|(line, why)| format!("line {line} {why}"))
             .collect();
-        eprintln!(
+        ostler_lab::tell!(
             "sim: {} of {} lines of {what} are no rows and were left out: {}",
             damage.lines,
             damage.of,
@@ -298,7 +298,7 @@ fn told(what: &str, damage: &Damage) {
 fn show(args: &Args, run: &FleetRun) -> anyhow::Result<()> {
     if let Some(path) = &args.report {
         super::write(path, &report::render_fleet(run))?;
-        eprintln!("sim: report: {}", path.display());
+        ostler_lab::tell!("sim: report: {}", path.display());
     }
     if args.json {
         for result in &run.results {

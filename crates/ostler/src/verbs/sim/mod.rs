@@ -110,7 +110,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Err(error) => return Ok(refused(&error)),
     };
     for left_out in scenario::left_out(run.scenario()) {
-        eprintln!("sim: {left_out}");
+        ostler_lab::tell!("sim: {left_out}");
     }
     let revision = ostler_lab::run::revision();
     let started = output::time(Wall::from(SystemTime::now()));
@@ -125,7 +125,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         .filter(|cell| !log.has(cell.index))
         .collect();
     if log.cells() > 0 {
-        eprintln!(
+        ostler_lab::tell!(
             "sim: {} cells are there already, {} are to be run",
             log.cells(),
             cells.len()
@@ -142,7 +142,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let unmet = gather::unmet(&run.scenario().expectations, &summaries);
     for unmet in &unmet {
-        eprintln!("sim: not as expected: {unmet}");
+        ostler_lab::tell!("sim: not as expected: {unmet}");
     }
     Ok(if problems || !unmet.is_empty() {
         ExitCode::FAILURE
@@ -160,7 +160,7 @@ fn ratio(text: &str) -> Result<f64, String> {
 }
 
 fn refused(error: &dyn std::error::Error) -> ExitCode {
-    eprintln!("{error}\n\nthe scenario is refused");
+    ostler_lab::tell!("{error}\n\nthe scenario is refused");
     ExitCode::from(EXIT_CONFIG)
 }
 
@@ -207,7 +207,7 @@ fn play(run: &Run, cells: &[Cell], args: &Args, log: &mut Log) -> anyhow::Result
         if let Event::CellEnd { cell, problems, .. } = &event.event {
             for problem in problems {
                 wrong = true;
-                eprintln!("sim: cell {cell}: {problem}");
+                ostler_lab::tell!("sim: cell {cell}: {problem}");
             }
         }
     }
@@ -284,7 +284,7 @@ impl Progress {
         state.under_way.remove(&cell.index);
         state.ended += 1;
         if !self.terminal {
-            eprintln!("sim: {} of {}: {cell}", state.ended, self.all);
+            ostler_lab::tell!("sim: {} of {}: {cell}", state.ended, self.all);
         }
     }
 
@@ -293,7 +293,7 @@ impl Progress {
             eprint!("\r\x1b[K");
         }
         if self.all > 0 {
-            eprintln!("sim: {} cells, {}", self.all, effort(events, took));
+            ostler_lab::tell!("sim: {} cells, {}", self.all, effort(events, took));
         }
     }
 }
@@ -302,7 +302,7 @@ fn show(run: &Run, summaries: &[Summary], args: &Args) -> anyhow::Result<()> {
     if let Some(path) = &args.report {
         let runs: Vec<_> = summaries.iter().map(|summary| &summary.run).collect();
         write(path, &report::render_all(&runs))?;
-        eprintln!("sim: report: {}", path.display());
+        ostler_lab::tell!("sim: report: {}", path.display());
     }
     if args.json {
         for line in gather::result_lines(summaries) {
