@@ -256,7 +256,8 @@ pub struct GuestView {
     pub latency: Option<LatencyView>,
     /// What its agent last said, if one ever answered.
     pub agent: Option<AgentView>,
-    /// How long ago QMP or libvirt last confirmed the thread lists; above the period when its monitor hangs.
+    /// How long ago its threads were last known to be those that QMP or libvirt told of: zero, unless some came or went since then and its
+    /// monitor has yet to say what they are.
     pub age: Nanos,
 }
 

@@ -48,7 +48,7 @@ pub struct SenseConfig {
     pub nics: Vec<String>,
     /// Whether to use BPF where the kernel has it.
     pub bpf: bool,
-    /// How often the threads of each guest are confirmed by its monitor. A healthy guest's age stays below twice this.
+    /// How often each guest's monitor is asked for its threads although none was seen to come or go.
     pub confirm: Nanos,
     /// How far percentiles of response times look back.
     pub latency_window: Window,
@@ -62,7 +62,7 @@ impl Default for SenseConfig {
             libvirt: None,
             nics: Vec::new(),
             bpf: true,
-            confirm: Nanos::from_secs(1),
+            confirm: Nanos::from_secs(5),
             latency_window: Window::default(),
         }
     }

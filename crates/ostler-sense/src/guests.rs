@@ -49,6 +49,10 @@ struct Guest {
     report: Arc<Report>,
     /// What libvirt tells of it, where another source does, too: only libvirt knows its labels.
     labelled: Option<Arc<Report>>,
+    /// When its source last told of it, and since when its threads are others than were told of then.
+    told: Nanos,
+    changed: Nanos,
+    /// When its threads were last known to be those that the source told of.
     confirmed: Nanos,
     process: Process,
     /// `/proc/PID/task`, whose link count is the number of threads.
@@ -222,6 +226,7 @@ impl Guests {
                 continue;
             }
             guest.seen = seen;
+            guest.changed = now;
             guest.unsettled = now.saturating_add(SETTLES);
             for source in sources.iter_mut() {
                 source.nudge(*pid);
@@ -254,7 +259,7 @@ impl Guests {
 }
 
 impl Guest {
-    fn new(proc: &std::path::Path, report: &Arc<Report>, confirmed: Nanos) -> Option<Guest> {
+    fn new(proc: &std::path::Path, report: &Arc<Report>, told: Nanos) -> Option<Guest> {
         let process = Process::of(proc, report.pid)?;
         if process.started != report.started {
             return None;
@@ -264,7 +269,9 @@ impl Guest {
             tasks: KeptFile::open(&proc.join(format!("{}/task", report.pid))).ok(),
             report: Arc::clone(report),
             labelled: None,
-            confirmed,
+            told,
+            changed: Nanos::ZERO,
+            confirmed: told,
             process,
             seen: Seen::default(),
             newcomers: Vec::new(),
@@ -292,8 +299,8 @@ impl Guest {
         names.any(|comm| process::vcpu_of(&comm).is_some())
     }
 
-    fn update(&mut self, report: &Arc<Report>, confirmed: Nanos) {
-        self.confirmed = confirmed;
+    fn update(&mut self, report: &Arc<Report>, told: Nanos) {
+        self.told = told;
         if Arc::ptr_eq(&self.report, report) {
             return;
         }
@@ -374,6 +381,17 @@ impl Guest {
         }
     }
 
+    /// What a source told of threads is true for as long as the host sees none come or go: a vCPU's thread never becomes another's. So monitors
+    /// needn't be asked, and one that hangs makes nothing old by itself.
+    fn confirm(&mut self, now: Nanos) {
+        let same = self.told >= self.changed && self.seen.count > 0;
+        self.confirmed = if same {
+            now
+        } else {
+            self.confirmed.max(self.told)
+        };
+    }
+
     /// Follows the process to another cgroup.
     fn follow_cgroup(
         &mut self,
@@ -424,6 +442,7 @@ impl Guest {
         latency: Option<LatencyView>,
     ) -> GuestView {
         let report = Arc::clone(&self.report);
+        self.confirm(now);
         // A thread that could not be read is gone; its reading is found by its place among the keys.
         let mut meters = BTreeMap::new();
         let mut meter = |tid: Tid, reading: &ThreadReading| {

@@ -216,21 +216,92 @@ fn a_thread_that_is_not_the_guests_own_is_left_out() {
     assert!(seen.emulator.iter().all(|tid| tid.0 != 1));
 }
 
+/// Snapshots of so long a time, each of which is as it should be.
+fn throughout(sensor: &mut Sensor, time: Nanos, mut holds: impl FnMut(&Snapshot)) {
+    let end = now().saturating_add(time);
+    until(sensor, "time passes", |s| {
+        holds(s);
+        s.at > end
+    });
+}
+
+/// Its monitor says nothing meanwhile, but the host sees that its threads are those that it had.
 #[test]
-fn a_frozen_guest_keeps_its_view_and_grows_old_and_thaws() {
+fn a_frozen_guest_keeps_its_view_and_its_youth() {
+    for bpf in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut sensor = sensor(&folder, bpf);
+        let guest = FakeGuest::start(&folder.path().join("a.qmp"), "alpha", "normal", 2);
+        until(&mut sensor, "the guest", |s| {
+            named(s, "alpha").is_some_and(|g| g.age == Nanos::ZERO)
+        });
+        guest.signal(Signal::STOP);
+        throughout(&mut sensor, Nanos::from_millis(1500), |s| {
+            let seen = named(s, "alpha").expect("it is still there");
+            assert_eq!((seen.vcpus.len(), seen.age), (2, Nanos::ZERO));
+        });
+    }
+}
+
+#[test]
+fn a_guest_grows_old_from_when_threads_came_that_its_monitor_says_nothing_of() {
+    for bpf in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut sensor = sensor(&folder, bpf);
+        let mut guest = FakeGuest::start(&folder.path().join("a.qmp"), "alpha", "normal", 2);
+        until(&mut sensor, "the guest", |s| {
+            named(s, "alpha").is_some_and(|g| g.age == Nanos::ZERO)
+        });
+        guest.set_status("silent");
+        guest.start_worker();
+        let came = until(&mut sensor, "the worker", |s| {
+            named(s, "alpha").is_some_and(|g| g.vhost.len() == 1)
+        });
+        let old = until(&mut sensor, "age", |s| {
+            named(s, "alpha").expect("it is still there").age > Nanos::from_millis(900)
+        });
+        let young = named(&came, "alpha").unwrap().age;
+        assert!(young < Nanos::from_millis(500), "{young:?}");
+        assert!(old.at.saturating_sub(came.at) > Nanos::from_millis(300));
+        assert_eq!(named(&old, "alpha").unwrap().vcpus.len(), 2);
+    }
+}
+
+/// To answer costs QEMU's threads time on its guest's cores.
+#[test]
+fn a_monitor_is_asked_for_threads_when_some_came_and_is_left_alone_otherwise() {
     let folder = tempfile::tempdir().unwrap();
-    let mut sensor = sensor(&folder, true);
-    let guest = FakeGuest::start(&folder.path().join("a.qmp"), "alpha", "normal", 2);
-    until(&mut sensor, "the guest", |s| named(s, "alpha").is_some());
-    guest.signal(Signal::STOP);
-    let old = until(&mut sensor, "age", |s| {
-        named(s, "alpha").expect("it is still there").age > Nanos::from_millis(900)
+    let seldom = SenseConfig {
+        confirm: Nanos::from_secs(3600),
+        ..config(&folder, false)
+    };
+    let mut sensor = Sensor::new(seldom).unwrap();
+    let log = folder.path().join("asked");
+    let environment = [("FAKE_LOG", log.to_str().unwrap())];
+    let socket = folder.path().join("a.qmp");
+    let mut guest = FakeGuest::start_with(&socket, "alpha", "normal", 2, &environment);
+    until(&mut sensor, "the guest", |s| {
+        named(s, "alpha").is_some_and(|g| g.age == Nanos::ZERO)
     });
-    assert_eq!(named(&old, "alpha").unwrap().vcpus.len(), 2);
-    guest.signal(Signal::CONT);
-    until(&mut sensor, "youth", |s| {
-        named(s, "alpha").expect("it is still there").age < Nanos::from_millis(300)
+    let asked = || std::fs::read_to_string(&log).unwrap();
+    // The question after it was met may still be on its way.
+    throughout(&mut sensor, Nanos::from_millis(500), |_| {});
+    let before = asked();
+    throughout(&mut sensor, Nanos::from_millis(2500), |s| {
+        assert_eq!(named(s, "alpha").unwrap().age, Nanos::ZERO);
     });
+    assert_eq!(asked(), before, "nothing came or went");
+
+    guest.start_worker();
+    until(&mut sensor, "the worker, confirmed", |s| {
+        named(s, "alpha").is_some_and(|g| g.vhost.len() == 1 && g.age == Nanos::ZERO)
+    });
+    let since = asked()[before.len()..].to_owned();
+    let questions: Vec<&str> = since.lines().collect();
+    assert!(
+        !questions.is_empty() && questions.iter().all(|q| *q == "query-cpus-fast"),
+        "{questions:?}"
+    );
 }
 
 /// All misbehaviours at once beside a good guest: it is told of, and snapshots go on at their pace.

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use ostler_act::{ActConfig, Actuator, GuestPort, Journal, LinuxHost, LinuxSchedulers, UndoReport};
 use ostler_model::config::{AgentConfig, Config};
 use ostler_model::{
-    ActIntent, ActMode, ExitPolicy, Facts, ForeignPolicy, Intent, Nanos, Outcome, Plan, Snapshot,
+    ActIntent, ActMode, ExitPolicy, Facts, ForeignPolicy, Nanos, Outcome, Plan, Snapshot,
 };
 use ostler_record::{Decided, Inputs};
 use ostler_sense::{Bell, SenseConfig, Sensor};
@@ -85,16 +85,8 @@ fn sense_config(config: &Config, roots: &Roots) -> SenseConfig {
         libvirt: config.daemon.discovery.libvirt.clone(),
         nics: config.intent.nics.clone(),
         bpf: roots.root.is_none(),
-        confirm: confirm_every(config.intent.period),
         ..SenseConfig::default()
     }
-}
-
-/// How often guests' threads are confirmed, where the loop has this period: so often that a healthy guest's list, which may be
-/// twice as old, is never too old for the policy to rely on. Or threads would be unpinned for a period, now and then.
-fn confirm_every(period: Nanos) -> Nanos {
-    let relied_on = period.0.saturating_mul(Intent::OLD_AFTER_PERIODS);
-    Nanos(relied_on / 3).min(SenseConfig::default().confirm)
 }
 
 /// Senses this host.
@@ -289,23 +281,4 @@ pub fn undo(journal: &Path, roots: &Roots) -> anyhow::Result<Restored> {
 /// What acting on a plan would change.
 pub fn preview(roots: &Roots, facts: &Facts, snapshot: &Snapshot, plan: &Plan) -> Vec<Change> {
     ostler_act::preview(&roots.host(), facts, snapshot, plan)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_healthy_guests_threads_are_never_too_old_to_be_pinned() {
-        for period_ms in [20, 50, 100, 250, 1000, 10_000] {
-            let period = Nanos::from_millis(period_ms);
-            let confirm = confirm_every(period);
-            assert!(confirm > Nanos(0), "at {period_ms} ms");
-            // The sensor promises less than twice the interval.
-            assert!(
-                confirm.0 * 2 < period.0 * Intent::OLD_AFTER_PERIODS,
-                "at {period_ms} ms"
-            );
-        }
-    }
 }

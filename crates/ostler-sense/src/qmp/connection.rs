@@ -22,13 +22,15 @@ const BYTES_PER_TURN: usize = 256 * 1024;
 const GRID: Nanos = Nanos::from_millis(50);
 /// The shortest time between two rounds with one guest, however many events it sends.
 const ROUND_MIN: Nanos = Nanos::from_millis(20);
+/// Between looks at how many descriptors a guest's process has open.
+const LOOK: Nanos = Nanos::from_secs(1);
 
 /// How often what is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Timing {
     /// Between looks for sockets where folders can't be watched.
     pub(crate) look: Nanos,
-    /// Between confirmations of a guest's threads.
+    /// Between questions for a guest's threads of which the host saw none come or go.
     pub(crate) confirm: Nanos,
     /// Between full rounds.
     pub(crate) full: Nanos,
@@ -49,6 +51,7 @@ pub(super) struct Connection {
     /// Bytes since `counted`.
     bytes: u64,
     counted: Nanos,
+    next_look: Nanos,
     next_confirm: Nanos,
     /// Whether it was asked before.
     asked: bool,
@@ -96,6 +99,7 @@ impl Connection {
             heard: now,
             bytes: 0,
             counted: now,
+            next_look: now,
             next_confirm: now,
             asked: false,
             next_full: now,
@@ -106,17 +110,35 @@ impl Connection {
         })
     }
 
+    /// Threads came or went: they are due. Where the kernel doesn't tell how many descriptors are open (before 6.2), a device may have, too.
+    pub(super) fn nudge(&mut self, now: Nanos) {
+        self.next_confirm = now;
+        if self.process.descriptors() == 0 {
+            self.next_full = now;
+        }
+    }
+
     /// Asks what is due.
     pub(super) fn tend(&mut self, now: Nanos, timing: Timing, roots: &Roots) -> Result<(), String> {
         if now < self.due(timing) {
             return Ok(());
         }
         if self.session.is_idle() {
+            self.next_look = on_grid(now.saturating_add(LOOK.min(timing.confirm)));
             let descriptors = self.process.descriptors();
             let full = now >= self.next_full || descriptors != self.descriptors || self.waits;
             self.descriptors = descriptors;
+            if !full && now < self.next_confirm {
+                return Ok(());
+            }
             self.session.ask(if full {
-                self.next_full = now.saturating_add(timing.full);
+                // In turns, too.
+                let turn = if self.asked {
+                    Nanos::ZERO
+                } else {
+                    first_pause(timing.full, self.token)
+                };
+                self.next_full = now.saturating_add(timing.full).saturating_add(turn);
                 Depth::Full
             } else {
                 Depth::Threads
@@ -143,7 +165,8 @@ impl Connection {
     /// When there is something to do about it unless it speaks: the next round, or losing patience.
     pub(super) fn due(&self, timing: Timing) -> Nanos {
         if self.session.is_idle() {
-            self.next_confirm.min(self.next_full).max(self.next_round)
+            let soonest = self.next_look.min(self.next_confirm).min(self.next_full);
+            soonest.max(self.next_round)
         } else {
             self.heard.saturating_add(timing.silence)
         }

@@ -3,8 +3,9 @@
 //! A period must never wait for a guest, so the loop that senses never touches a socket: this thread does, without
 //! blocking on any, and leaves what it learnt where the loop picks it up. How it treats a monitor:
 //!
-//! - it asks for the threads every [`Timing::confirm`], and for everything when it meets the guest, when an event or
-//!   the number of open descriptors says that devices changed, when it is nudged, and every [`Timing::full`];
+//! - it asks for the threads when it is nudged, since the host saw some come or go, and every [`Timing::confirm`]; for everything when it meets
+//!   the guest, when an event or the number of open descriptors says that devices changed, and every [`Timing::full`]. No more often, because to
+//!   answer takes QEMU's threads a quarter of a million instructions, on the cores of vCPUs and before them;
 //! - silence is no fault: a frozen guest's monitor is silent until it thaws, and then answers the one question it owes.
 //!   Only when one that isn't frozen was silent for [`Timing::silence`] is the connection given up and made anew;
 //! - what is not QMP, or more than four megabytes a second, ends the connection, and the next attempt comes after a
@@ -264,7 +265,10 @@ impl Worker {
         let mut connect = Vec::new();
         for (path, monitor) in &mut self.monitors {
             if let Some(connection) = &mut monitor.connection {
-                if nudged.contains(&connection.process.pid) || connection.session.take_changed() {
+                if nudged.contains(&connection.process.pid) {
+                    connection.nudge(now);
+                }
+                if connection.session.take_changed() {
                     connection.next_full = now;
                 }
                 if let Err(why) = connection.tend(now, self.timing, &self.roots) {
