@@ -16,6 +16,7 @@ use crate::progress::Progress;
 use crate::run::RunResult;
 use crate::scenario::{self, FaultKind};
 use crate::stdout::print;
+use crate::trace::TraceEvent;
 use crate::{packages, run, schedulers, setup, up};
 use ostler_outcome::gather;
 use ostler_outcome::report::Clock;
@@ -104,6 +105,10 @@ pub struct RunArgs {
     /// Seed of the load.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Write down these events of the emulated host's kernel while a load is on, such as sched_switch,kvm:kvm_exit: each cell's are its
+    /// `results/cell-N/trace.txt`. They cost the host time: a cell with a trace isn't measured like one without.
+    #[arg(long, value_name = "EVENTS", value_delimiter = ',')]
+    trace: Vec<TraceEvent>,
 }
 
 /// Which runs are summed up.
@@ -247,6 +252,7 @@ fn prepare(
 /// What of a scenario is run, by the command line.
 fn choose(program: &mut Program, args: &RunArgs) -> anyhow::Result<()> {
     program.seed = args.seed;
+    program.trace.clone_from(&args.trace);
     if let Some(rounds) = args.rounds {
         anyhow::ensure!(
             (1..=100).contains(&rounds),

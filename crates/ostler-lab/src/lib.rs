@@ -28,6 +28,7 @@ pub mod setup;
 pub mod share;
 pub mod stdout;
 pub mod tail;
+pub mod trace;
 pub mod up;
 pub mod vm;
 

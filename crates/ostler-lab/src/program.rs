@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::scenario::Scenario;
+use crate::trace::TraceEvent;
 use ostler_outcome::events::Cell;
 use ostler_outcome::order;
 
@@ -28,6 +29,8 @@ pub struct Program {
     pub load: Vec<String>,
     /// Seed of the first cell's load; cells of one round and load share theirs, so that policies see the same requests.
     pub seed: u64,
+    /// Events of the host's kernel that are written down while loads are on.
+    pub trace: Vec<TraceEvent>,
 }
 
 impl Program {
@@ -44,6 +47,7 @@ impl Program {
             ),
             load: words("/lab/bin/ostler-load"),
             seed: 1,
+            trace: Vec::new(),
         }
     }
 

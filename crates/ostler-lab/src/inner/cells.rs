@@ -22,6 +22,7 @@ use super::sampler::Scene;
 use super::say::Say;
 use super::scheduler::RunningScheduler;
 use super::steward::{self, Steward};
+use super::trace::Tracer;
 use super::turn::Turn;
 use crate::child::wait_timeout;
 use crate::program::Program;
@@ -38,6 +39,8 @@ struct Cells<'a> {
     say: &'a Say,
     /// The machine's own counters, where it has any.
     pmu: Option<Device>,
+    /// What writes down the kernel's events, if that is asked for.
+    tracer: Option<Tracer>,
     /// Guests that hold the keys of a seed.
     filled: BTreeSet<(usize, u64)>,
 }
@@ -50,6 +53,10 @@ pub fn run(
     scene: &Arc<Mutex<Scene>>,
     say: &Say,
 ) -> anyhow::Result<Vec<RunningGuest>> {
+    let tracer = match program.trace.as_slice() {
+        [] => None,
+        events => Some(Tracer::new(events)?),
+    };
     let mut cells = Cells {
         program,
         pnic,
@@ -57,6 +64,7 @@ pub fn run(
         scene,
         say,
         pmu: Device::find(Path::new("/sys"))?,
+        tracer,
         filled: BTreeSet::new(),
     };
     for cell in program.cells() {
@@ -154,36 +162,22 @@ impl Cells<'_> {
             Some(())
         };
         said(&mut turn);
+        let tracing = self.tracer.as_ref().map_or(Ok(()), Tracer::begin);
         let before = self.reading()?;
         let from_ms = steward::unix_ms();
         let loaded = self.load(&load, cell, &out);
         said(&mut turn);
         let after = self.reading()?;
+        let traced = tracing.and_then(|()| match &self.tracer {
+            Some(tracer) => tracer.end(&out),
+            None => Ok(()),
+        });
+        problems.extend(traced.err().map(|e| format!("{e:#}")));
         drop(turn);
         problems.extend(loaded.err().map(|e| format!("{e:#}")));
         let to_ms = steward::unix_ms();
         if let Some(steward) = steward {
-            let decisions = steward.decisions_command();
-            let periods = steward.periods().to_owned();
-            problems.extend(steward.end());
-            self.say.say(Event::Tap {
-                cell: cell.index,
-                periods_us: steward::tap_times(&periods, &cell.guest, from_ms, to_ms),
-            });
-            let boost = steward::boost_periods(&periods, from_ms, to_ms);
-            if !boost.is_empty() {
-                self.say.say(Event::Boost {
-                    cell: cell.index,
-                    periods: boost,
-                });
-            }
-            let told = steward::json_values(&decisions, |record| {
-                self.say.say(Event::Steward {
-                    cell: cell.index,
-                    record,
-                });
-            });
-            problems.extend(told.err().map(|e| format!("{e:#}")));
+            problems.extend(self.dismiss(steward, cell, from_ms, to_ms));
         }
         problems.extend(scheduler.and_then(RunningScheduler::end));
         problems.extend(self.running.iter().filter_map(RunningGuest::epitaph));
@@ -194,6 +188,32 @@ impl Cells<'_> {
         });
         self.scene(None);
         Ok(())
+    }
+
+    /// Ends a cell's steward, and says what it saw and decided while the load was on. Returns what went wrong.
+    fn dismiss(&self, steward: Steward, cell: &Cell, from_ms: u64, to_ms: u64) -> Vec<String> {
+        let decisions = steward.decisions_command();
+        let periods = steward.periods().to_owned();
+        let mut problems: Vec<String> = steward.end().into_iter().collect();
+        self.say.say(Event::Tap {
+            cell: cell.index,
+            periods_us: steward::tap_times(&periods, &cell.guest, from_ms, to_ms),
+        });
+        let boost = steward::boost_periods(&periods, from_ms, to_ms);
+        if !boost.is_empty() {
+            self.say.say(Event::Boost {
+                cell: cell.index,
+                periods: boost,
+            });
+        }
+        let told = steward::json_values(&decisions, |record| {
+            self.say.say(Event::Steward {
+                cell: cell.index,
+                record,
+            });
+        });
+        problems.extend(told.err().map(|e| format!("{e:#}")));
+        problems
     }
 
     /// Has a guest work whose own work rests but for its loads.

@@ -13,6 +13,7 @@ pub mod sampler;
 pub mod say;
 mod scheduler;
 pub mod steward;
+mod trace;
 mod turn;
 pub mod work;
 
