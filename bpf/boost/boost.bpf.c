@@ -109,6 +109,8 @@ __noinline int victim(struct task_struct *p __arg_trusted, struct boost_thread *
 		if (i >= domain->cores)
 			break;
 		cpu = domain->core[i];
+		if (cpu == thread->cpu)
+			continue;
 		rated = rate(p, thread, cpu, least, event);
 		if (rated > best_rate) {
 			best_rate = rated;
@@ -206,6 +208,9 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 			if (wakes && !thread->event_at)
 				thread->event_at = bpf_ktime_get_ns();
 		}
+		/* One that came as the vCPU was about to sleep is what wakes it now. */
+		if (wakes && thread->met_at && !thread->event_at && interrupt_waits(thread))
+			thread->event_at = thread->met_at;
 		/*
 		 * Whom it meets matters to one that comes from elsewhere, that has slept for
 		 * longer than a turn, or that has an event. Of all others, which most are, it is
@@ -269,12 +274,20 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 		 * It waits where all do: other cores may have time for it sooner. Nor does 6.18
 		 * stop who runs on another core for one that is put into that core's own queue.
 		 */
-		if (core)
+		thread->ahead = core != NULL;
+		if (core) {
 			take_core(core, taken, p->pid);
-		if (stirs(thread))
+			vtime = 0;
+		}
+		if (core || stirs(thread))
 			domain->stirred = 1;
 	}
 	scx_insert_vtime(p, number, slice, vtime, enq_flags);
+	/* select_cpu() has looked for a core that sleeps already; who goes to sleep now looks here.
+	 */
+	if (wakes && bpf_core_enum_value_exists(enum scx_enq_flags, SCX_ENQ_CPU_SELECTED) &&
+	    enq_flags & SCX(scx_enq_flags, SCX_ENQ_CPU_SELECTED))
+		return;
 	taken = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 	if (taken >= 0)
 		scx_bpf_kick_cpu(taken, SCX(scx_kick_flags, SCX_KICK_IDLE));
@@ -308,10 +321,43 @@ __noinline int goes_before(struct boost_thread *urgent, struct boost_thread *oth
 	return 1;
 }
 
+/*
+ * Gives the core to one of those that a look at the queue has found. Virtual times may have changed
+ * since, by what was charged or paid.
+ */
+__noinline int choose(u32 number, u32 cpu, struct head *head)
+{
+	struct boost_domain *domain = domain_of(number);
+	struct boost_thread *first, *second;
+	u32 tid;
+
+	if (!domain || !head)
+		return 0;
+	tid = head->first;
+	first = thread_of(tid);
+	second = thread_of(head->second);
+	if (first && second && second->vcpu.vtime < first->vcpu.vtime) {
+		struct boost_thread *other = first;
+
+		tid = head->second;
+		first = second;
+		second = other;
+	}
+	if (head->urgent && head->urgent != tid &&
+	    goes_before(thread_of(head->urgent), first, domain->now)) {
+		tid = head->urgent;
+	} else if (first && second) {
+		pay(first, second);
+		if (second->vcpu.vtime < first->vcpu.vtime)
+			tid = tid == head->first ? head->second : head->first;
+	}
+	/* To come to another takes a walk. */
+	return tid == head->front ? scx_move_first(number) : take(number, cpu, tid, head);
+}
+
 /* Gives the core to whoever waits in a domain: whether there was anybody. */
 __noinline int serve(u32 number, u32 cpu)
 {
-	struct boost_thread *first, *second;
 	struct boost_domain *domain = domain_of(number);
 	struct head head = {};
 
@@ -320,25 +366,7 @@ __noinline int serve(u32 number, u32 cpu)
 	/* As where nobody does IO: a walk is the most of what a switch costs. */
 	if (!domain->stirred)
 		return scx_move_first(number);
-	/* Before the look, so that who comes after it isn't missed. */
-	domain->stirred = 0;
-	if (!look(number, cpu, LOOK_MAX, &head))
-		return 0;
-	if (!head.calm)
-		domain->stirred = 1;
-	first = thread_of(head.first);
-	if (head.urgent && head.urgent != head.first &&
-	    goes_before(thread_of(head.urgent), first, domain->now))
-		return take(number, cpu, head.urgent, &head);
-	second = thread_of(head.second);
-	if (first && second) {
-		pay(first, second);
-		if (second->vcpu.vtime < first->vcpu.vtime) {
-			head.first = head.second;
-			first = second;
-		}
-	}
-	return take(number, cpu, head.first, &head);
+	return glance(number, cpu, &head) ? choose(number, cpu, &head) : 0;
 }
 
 /* A core without work looks into other domains. */
@@ -364,22 +392,21 @@ __noinline int steal(u32 number, u32 cpu)
  * Whether the one that has had its turn keeps its core: as nobody waits, as it does IO and may go
  * on, or as it still has had the least and, where it is to pay, has paid.
  */
-__noinline int keeps(struct boost_thread *runs, u32 number, u32 cpu, u64 ran)
+__noinline int keeps(struct boost_thread *runs, u32 number, u32 cpu, u64 ran, struct head *head)
 {
 	struct boost_thread *first;
 	struct boost_guest *guest, *lender;
-	struct head head = {};
 
-	if (!runs)
+	if (!runs || !head)
 		return 0;
-	if (!glance(number, cpu, &head)) {
+	if (!glance(number, cpu, head)) {
 		settle(runs, NULL, ran, false);
 		runs->charged_at += ran;
 		runs->runs_since = bpf_ktime_get_ns();
 		advance(number, runs);
 		return 1;
 	}
-	first = thread_of(head.first);
+	first = thread_of(head->first);
 	guest = guest_of(runs);
 	lender = first ? guest_of(first) : NULL;
 	if (guest && lender && runs->guest &&
@@ -398,6 +425,19 @@ __noinline int keeps(struct boost_thread *runs, u32 number, u32 cpu, u64 ran)
 	return 1;
 }
 
+/*
+ * Gives the core to the one that is to be next there. One that came to the queue for that is at its
+ * head, unless another core has had time for it sooner; one that waited before must be come to.
+ */
+__noinline int take_next(u32 number, u32 cpu, u32 tid, struct head *head)
+{
+	struct boost_thread *thread = thread_of(tid);
+
+	if (!thread || !head || thread->state != BOOST_WAITS)
+		return 0;
+	return thread->ahead ? scx_move_first(number) : take(number, cpu, tid, head);
+}
+
 SEC("struct_ops/boost_dispatch")
 void BPF_PROG(boost_dispatch, s32 cpu, struct task_struct *prev)
 {
@@ -412,7 +452,7 @@ void BPF_PROG(boost_dispatch, s32 cpu, struct task_struct *prev)
 	number = core->domain;
 	next = core->next;
 	core->next = 0;
-	if (next && take(number, cpu, next, &head)) {
+	if (next && take_next(number, cpu, next, &head)) {
 		if (runs)
 			runs->boosted = 0;
 		return;
@@ -422,10 +462,10 @@ void BPF_PROG(boost_dispatch, s32 cpu, struct task_struct *prev)
 			steal(number, cpu);
 		return;
 	}
-	if (runs && keeps(runs, number, cpu, uncharged(prev, runs))) {
+	if (runs && keeps(runs, number, cpu, uncharged(prev, runs), &head)) {
 		scx_set_slice(prev, config.slice_ns);
 		begin_turn(cpu, config.slice_ns);
-	} else {
+	} else if (!head.searched || !choose(number, cpu, &head)) {
 		serve(number, cpu);
 	}
 }
@@ -484,6 +524,7 @@ void BPF_PROG(boost_running, struct task_struct *p)
 	thread->cpu = cpu;
 	thread->runs_since = now;
 	thread->charged_at = p->se.sum_exec_runtime;
+	thread->met_at = 0;
 	begin_turn(cpu, p->scx.slice);
 	if (thread->works) {
 		thread->event_at = 0;
@@ -539,6 +580,7 @@ void BPF_PROG(boost_tick_op, struct task_struct *p)
 	struct boost_thread *thread = thread_of(p->pid);
 	u64 task;
 
+	end_turn(p);
 	if (!thread || thread->works)
 		return;
 	task = guest_task(thread);

@@ -28,4 +28,17 @@ static __always_inline u64 guest_task(const struct boost_thread *thread)
 	return BPF_CORE_READ(svm, vmcb, save.cr3) & ~0x1fffULL;
 }
 
+/*
+ * Whether an interrupt waits to be taken by a vCPU, other than its own timer's: KVM makes one of
+ * that only when the vCPU runs. Where the processor delivers interrupts itself, KVM says so always.
+ */
+static __always_inline bool interrupt_waits(const struct boost_thread *thread)
+{
+	struct kvm_vcpu *vcpu = (void *)thread->kvm_vcpu;
+
+	if (!vcpu || !bpf_core_type_exists(struct kvm_lapic))
+		return false;
+	return BPF_CORE_READ(vcpu, arch.apic, irr_pending);
+}
+
 #endif

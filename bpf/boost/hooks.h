@@ -37,6 +37,7 @@ static __always_inline void event(u32 tid, u64 kvm_vcpu)
 	boost_point(&thread->vcpu, device ? guest_task(thread) : 0);
 	if (thread->state == BOOST_RUNS) {
 		thread->boosted = thread->guest != 0;
+		thread->met_at = bpf_ktime_get_ns();
 		return;
 	}
 	if (!thread->event_at)

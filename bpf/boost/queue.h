@@ -7,7 +7,7 @@
  * they have now, as long as anybody there has something to pay or an event to run for, or isn't in
  * its place. If not, the first is taken as it is, which is several times cheaper. Who runs next is
  * decided in dispatch() alone, except that a vCPU that wakes for an event is put on the core that
- * it takes at once.
+ * it takes at once, or goes to the head of the queue if that is another than where it woke.
  */
 #ifndef OSTLER_BOOST_QUEUE_H
 #define OSTLER_BOOST_QUEUE_H
@@ -39,8 +39,11 @@ struct head {
 	u32 second;
 	/* The first that has an event. */
 	u32 urgent;
+	/* The one that is first in the queue. */
+	u32 front;
 	/* Nobody in the whole queue has one, or a debt, and all are in their places. */
 	u32 calm;
+	u32 spare;
 	/* Of the one before in the queue. */
 	u64 before;
 	u64 first_vtime;
@@ -58,6 +61,7 @@ __noinline int look(u32 number, u32 cpu, u32 most, struct head *head)
 	head->first = 0;
 	head->second = 0;
 	head->urgent = 0;
+	head->front = 0;
 	head->calm = 1;
 	head->before = 0;
 	head->first_vtime = ~0ULL;
@@ -82,6 +86,8 @@ __noinline int look(u32 number, u32 cpu, u32 most, struct head *head)
 		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
 		head->looked++;
+		if (!head->front)
+			head->front = p->pid;
 		if (thread && thread->event_at && thread->guest && !head->urgent)
 			head->urgent = p->pid;
 		if (vtime < head->first_vtime) {
@@ -97,12 +103,48 @@ __noinline int look(u32 number, u32 cpu, u32 most, struct head *head)
 	return head->looked;
 }
 
-/* The same, of no more than are needed to know the two: in a calm queue the first that may run. */
-static __always_inline int glance(u32 number, u32 cpu, struct head *head)
+/*
+ * The first of a queue that is calm, if it may run on a core: then it is the one with the least
+ * virtual time, and nobody is to pay, so no second is needed. A walk costs several times as much.
+ */
+static __always_inline int peek(u32 number, u32 cpu, struct head *head)
+{
+	struct boost_thread *thread;
+	struct task_struct *p;
+
+	if (!bpf_ksym_exists(scx_bpf_dsq_peek))
+		return 0;
+	p = scx_bpf_dsq_peek(number);
+	if (!p || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		return 0;
+	thread = thread_of(p->pid);
+	*head = (struct head){
+	    .looked = 1,
+	    .first = p->pid,
+	    .front = p->pid,
+	    .calm = 1,
+	    .first_vtime = thread ? thread->vcpu.vtime : 0,
+	    .second_vtime = ~0ULL,
+	};
+	return 1;
+}
+
+/* The same as look(), of no more than are needed: in a calm queue the first that may run. */
+__noinline int glance(u32 number, u32 cpu, struct head *head)
 {
 	struct boost_domain *domain = domain_of(number);
+	int looked;
 
-	return look(number, cpu, domain && !domain->stirred ? 2 : LOOK_MAX, head);
+	if (!domain || !head)
+		return 0;
+	if (!domain->stirred)
+		return peek(number, cpu, head) ?: look(number, cpu, 2, head);
+	/* Before the look, so that who comes after it isn't missed. */
+	domain->stirred = 0;
+	looked = look(number, cpu, LOOK_MAX, head);
+	if (!head->calm)
+		domain->stirred = 1;
+	return looked;
 }
 
 /* Of the others on a thread's core. */

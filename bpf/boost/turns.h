@@ -3,7 +3,8 @@
  * How a turn ends.
  *
  * The kernel ends turns at ticks, which may come every ten milliseconds only. So each core has a
- * timer for the end of the turn that runs there; ticks are what is left if it is late.
+ * timer for the end of a turn of at most half a tick. Others end at the tick that is nearest: a
+ * timer is an interrupt for each turn, a softirq, and all that these stop.
  */
 #ifndef OSTLER_BOOST_TURNS_H
 #define OSTLER_BOOST_TURNS_H
@@ -27,6 +28,19 @@ struct {
 	__type(key, u32);
 	__type(value, struct turn);
 } turns SEC(".maps");
+
+/* Half of the time between two ticks, ns. */
+static __always_inline u64 half_tick(void)
+{
+	return settings.tick_us * (u64)(1000 / 2);
+}
+
+/* At a tick: the next would be further from the turn's end. */
+static __always_inline void end_turn(struct task_struct *p)
+{
+	if (config.slice_ns > half_tick() && p->scx.slice <= half_tick())
+		scx_set_slice(p, 0);
+}
 
 static __always_inline void set_timer(struct turn *turn, u64 now)
 {
@@ -55,7 +69,7 @@ static __always_inline void begin_turn(u32 cpu, u64 slice)
 	struct turn *turn = bpf_map_lookup_elem(&turns, &cpu);
 	u64 now = bpf_ktime_get_ns();
 
-	if (!turn)
+	if (!turn || slice > half_tick())
 		return;
 	turn->ends_at = now + slice;
 	if (turn->fires_at <= now || turn->fires_at > turn->ends_at)

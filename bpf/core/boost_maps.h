@@ -24,7 +24,8 @@ struct boost_settings {
 	u64 wake_granularity_ns;
 	/* Domains are numbered below this. */
 	u32 domains;
-	u32 spare;
+	/* Between two ticks of the kernel's. */
+	u32 tick_us;
 };
 
 _Static_assert(sizeof(struct boost_settings) == 64, "struct boost_settings is shared");
@@ -60,6 +61,8 @@ struct boost_thread {
 	u64 charged_at;
 	/* When the oldest event came that it hasn't run since; 0: none. */
 	u64 event_at;
+	/* When the last event came while it ran; 0: none. */
+	u64 met_at;
 	/* It was put before others for an event, and hasn't given up its core since. */
 	u32 boosted;
 	/* Others than before may share its cores: it is new, or was told where to run. */
@@ -82,10 +85,11 @@ struct boost_thread {
 	u64 followed;
 	/* It sleeps, as its pool knows. */
 	u32 rests;
-	u32 spare;
+	/* It waits at the head of its queue, before those of less virtual time. */
+	u32 ahead;
 };
 
-_Static_assert(sizeof(struct boost_thread) == 176, "struct boost_thread is shared");
+_Static_assert(sizeof(struct boost_thread) == 184, "struct boost_thread is shared");
 
 /* What became of a guest's events: bin n counts those that took [2^n, 2^(n+1)) us. */
 struct boost_delays {

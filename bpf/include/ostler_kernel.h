@@ -117,9 +117,20 @@ struct task_struct {
 };
 
 /* Of kvm and kvm_amd. */
+struct kvm_lapic {
+	struct kvm_vcpu *vcpu;
+	void *regs;
+	bool irr_pending;
+};
+
+struct kvm_vcpu_arch {
+	struct kvm_lapic *apic;
+};
+
 struct kvm_vcpu {
 	int vcpu_id;
 	struct pid *pid;
+	struct kvm_vcpu_arch arch;
 };
 
 struct kvm_vmcb_info {

@@ -24,6 +24,8 @@ enum scx_dsq_id_flags {
 
 enum scx_enq_flags {
 	SCX_ENQ_WAKEUP = 1ULL,
+	/* select_cpu() was asked before; from 6.14 on. */
+	SCX_ENQ_CPU_SELECTED = 0x400ULL,
 	SCX_ENQ_HEAD = 0x10000ULL,
 	SCX_ENQ_PREEMPT = 0x100000000ULL,
 };
@@ -99,11 +101,6 @@ struct pid {
 	struct upid numbers[1];
 };
 
-struct kvm_lapic {
-	struct kvm_vcpu *vcpu;
-	void *regs;
-};
-
 #pragma clang attribute pop
 
 /* Not relocated: libbpf looks for each member in the kernel's. */
@@ -135,6 +132,8 @@ extern void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *it) __ksym;
 
 extern __s32 scx_bpf_create_dsq(__u64 dsq_id, __s32 node) __ksym;
 extern __s32 scx_bpf_dsq_nr_queued(__u64 dsq_id) __ksym;
+/* The first of a queue, without a walk; from 6.19 on. */
+extern struct task_struct *scx_bpf_dsq_peek(__u64 dsq_id) __weak __ksym;
 extern __s32 scx_bpf_select_cpu_dfl(struct task_struct *p, __s32 prev_cpu, __u64 wake_flags,
 				    bool *is_idle) __ksym;
 extern __s32 scx_bpf_pick_idle_cpu(const struct cpumask *cpus_allowed, __u64 flags) __ksym;

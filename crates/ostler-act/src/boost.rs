@@ -491,7 +491,7 @@ fn settings(settings: &BoostSettings) -> Settings {
         config: config(settings),
         wake_granularity_ns: WAKE_GRANULARITY.0,
         domains: 0,
-        spare: 0,
+        tick_us: 0,
     }
 }
 

@@ -133,8 +133,11 @@ impl Scheduler {
         available(sys)?;
         require_btf(sys)?;
         let domains = whole(domains, possible)?;
+        let tick_us = tick_us();
         let settings = Settings {
+            config: settings.config.in_ticks(u64::from(tick_us) * 1000),
             domains: u32::try_from(domains.len()).unwrap_or(CORES_MAX),
+            tick_us,
             ..settings
         };
         let step = |what: &str, error: &libbpf_rs::Error| BpfError::step(what, error, KERNEL_MIN);
@@ -357,6 +360,16 @@ fn tell(open: &mut OpenObject, settings: &Settings) {
             value[..size_of::<Settings>()].copy_from_slice(settings.as_bytes());
         }
     }
+}
+
+/// Between two ticks of this kernel's: what its coarse clocks can tell apart (kernel/time/posix-timers.c).
+fn tick_us() -> u32 {
+    let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
+    let us = tick
+        .tv_sec
+        .saturating_mul(1_000_000)
+        .saturating_add(tick.tv_nsec / 1000);
+    u32::try_from(us).unwrap_or(u32::MAX)
 }
 
 /// All cores in domains.

@@ -47,6 +47,25 @@ impl Default for Config {
     }
 }
 
+impl Config {
+    /// The same where ticks are this far apart, ns. A turn of more than half a tick ends at the tick that is nearest to its end, so it is given as
+    /// many whole ones as it has: or accounts that know turns as shorter than they are would have guests lose what is their due. Shorter ones end
+    /// by a timer, exactly. 0: the ticks aren't known, and all do.
+    #[must_use]
+    pub fn in_ticks(self, tick_ns: u64) -> Config {
+        let half = tick_ns / 2;
+        if tick_ns == 0 || self.slice_ns <= half {
+            return self;
+        }
+        let slice_ns = self.slice_ns.saturating_add(half) / tick_ns * tick_ns;
+        Config {
+            slice_ns,
+            slice_max_ns: self.slice_max_ns.max(slice_ns),
+            ..self
+        }
+    }
+}
+
 /// `enum boost_degradation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoBytes, Immutable)]
 #[repr(u32)]
@@ -400,8 +419,8 @@ pub struct Settings {
     pub wake_granularity_ns: u64,
     /// Domains are numbered below this.
     pub domains: u32,
-    /// Nothing.
-    pub spare: u32,
+    /// Between two ticks of the kernel's, us.
+    pub tick_us: u32,
 }
 
 /// Why the scheduler has ended, `struct boost_end`.
@@ -436,6 +455,8 @@ pub struct Thread {
     pub charged_at: u64,
     /// When the oldest event came that it hasn't run since; 0: none.
     pub event_at: u64,
+    /// When the last event came while it ran; 0: none.
+    pub met_at: u64,
     /// It was put before others for an event, and hasn't given up its core since.
     pub boosted: u32,
     /// 1: others than before may share its cores.
@@ -460,8 +481,8 @@ pub struct Thread {
     pub followed: u64,
     /// 1: it sleeps, as its pool knows.
     pub rests: u32,
-    /// Nothing.
-    pub spare: u32,
+    /// 1: it waits at the head of its queue, before those of less virtual time.
+    pub ahead: u32,
 }
 
 /// From an event to its vCPU running: bin n counts those that took `[2^n, 2^(n+1))` us, the last all that took longer.
@@ -518,7 +539,7 @@ pub struct Core {
 const _: () = {
     assert!(size_of::<Settings>() == 64);
     assert!(size_of::<End>() == 128);
-    assert!(size_of::<Thread>() == 176);
+    assert!(size_of::<Thread>() == 184);
     assert!(size_of::<Delays>() == 192);
     assert!(size_of::<Service>() == 200);
     assert!(size_of::<Domain>() == 80);

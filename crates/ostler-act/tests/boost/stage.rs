@@ -168,7 +168,7 @@ pub fn settings(config: Config) -> Settings {
         config,
         wake_granularity_ns: 1_000_000,
         domains: 0,
-        spare: 0,
+        tick_us: 0,
     }
 }
 

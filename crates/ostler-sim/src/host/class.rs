@@ -30,7 +30,8 @@ impl Host {
         members: &[(ThreadId, bool)],
         scene: &mut Scene<'_, W>,
     ) {
-        let wanted = plan.map(|plan| (config(&plan.settings), &plan.domains));
+        let config = |plan: &BoostPlan| config(&plan.settings).in_ticks(self.costs.tick);
+        let wanted = plan.map(|plan| (config(plan), &plan.domains));
         let same = match (&wanted, &self.boost, &self.boost_domains) {
             (Some((config, domains)), Some(boost), known) => {
                 *config == boost.config && *domains == known
@@ -47,7 +48,12 @@ impl Host {
         if !same {
             self.boost = None;
             if let Some((config, domains)) = wanted {
-                self.boost = Some(Box::new(Boost::new(config, domains, self.map.len)));
+                self.boost = Some(Box::new(Boost::new(
+                    config,
+                    self.costs.tick,
+                    domains,
+                    self.map.len,
+                )));
                 self.boost_domains.clone_from(domains);
             }
         }
@@ -228,6 +234,10 @@ impl Host {
         let task = scene.work.task(ThreadId(running));
         if let Some(boost) = self.boost.as_deref_mut() {
             boost.tick(running, task);
+            if boost.is_over(running) {
+                boost.spend(running, u64::MAX);
+                self.cores[cpu as usize].resched = true;
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use ostler_boost::NOBODY;
 
-use super::queue::LOOK_MAX;
+use super::queue::Head;
 use super::{At, Boost, Kick, Member, Sight, accounts};
 use crate::host::fair::NONE;
 
@@ -157,7 +157,10 @@ impl Boost {
             }
             self.take_core(cpu, thread);
         }
-        if self.stirs(thread) {
+        if let Some(member) = self.member_mut(thread) {
+            member.ahead = taken.is_some();
+        }
+        if taken.is_some() || self.stirs(thread) {
             self.domains[number as usize].stirred = true;
         }
         self.insert(number, thread);
@@ -216,45 +219,40 @@ impl Boost {
         true
     }
 
-    /// Gives the core to whoever waits in a domain: whether there was anybody.
-    fn serve(&mut self, number: u32, cpu: u32, sight: &Sight<'_>) -> bool {
-        if !self.domains[number as usize].stirred {
-            let queue = &self.domains[number as usize].queue;
-            let first = queue.iter().find(|(_, thread)| sight.may(*thread, cpu));
-            let Some((_, thread)) = first.copied() else {
-                return false;
-            };
-            return self.take(number, cpu, thread, sight);
+    /// Gives the core to one of those that a look at the queue has found.
+    fn choose(&mut self, number: u32, cpu: u32, head: &Head, sight: &Sight<'_>) -> bool {
+        let vtime = |boost: &Boost, thread| boost.member(thread).map_or(0, |m| m.vcpu.vtime);
+        let (mut first, mut second) = (head.first, head.second);
+        if second != NONE && vtime(self, second) < vtime(self, first) {
+            (first, second) = (second, first);
         }
-        self.domains[number as usize].stirred = false;
-        let head = self.look(number, cpu, LOOK_MAX, sight);
-        if !head.calm {
-            self.domains[number as usize].stirred = true;
-        }
-        if head.first == NONE {
-            return false;
-        }
-        if head.urgent != NONE && head.urgent != head.first {
-            let least = self.domains[number as usize].now;
-            if self.goes_before(head.urgent, head.first, least) {
-                return self.take(number, cpu, head.urgent, sight);
-            }
-        }
-        let mut first = head.first;
-        if head.second != NONE {
-            self.pay(first, head.second);
-            let vtime = |thread| self.member(thread).map_or(0, |member| member.vcpu.vtime);
-            if vtime(head.second) < vtime(first) {
-                first = head.second;
+        let least = self.domains[number as usize].now;
+        if head.urgent != NONE
+            && head.urgent != first
+            && self.goes_before(head.urgent, first, least)
+        {
+            first = head.urgent;
+        } else if second != NONE {
+            self.pay(first, second);
+            if vtime(self, second) < vtime(self, first) {
+                first = second;
             }
         }
         self.take(number, cpu, first, sight)
     }
 
-    /// Whether the one that has had its turn keeps its core.
-    fn keeps(&mut self, thread: u32, cpu: u32, ran: u64, sight: &Sight<'_>) -> bool {
-        let number = self.cores[cpu as usize].domain;
+    /// Gives the core to whoever waits in a domain: whether there was anybody.
+    fn serve(&mut self, number: u32, cpu: u32, sight: &Sight<'_>) -> bool {
+        if !self.domains[number as usize].stirred {
+            return self.take_first(number, cpu, sight);
+        }
         let head = self.glance(number, cpu, sight);
+        head.first != NONE && self.choose(number, cpu, &head, sight)
+    }
+
+    /// Whether the one that has had its turn keeps its core.
+    fn keeps(&mut self, thread: u32, cpu: u32, ran: u64, head: &Head, sight: &Sight<'_>) -> bool {
+        let number = self.cores[cpu as usize].domain;
         if head.first == NONE {
             self.settle(thread, None, ran, false, sight);
             self.charged(thread, ran, sight.now);
@@ -306,7 +304,7 @@ impl Boost {
     pub fn dispatch(&mut self, cpu: u32, prev: Option<(u32, u64)>, sight: &Sight<'_>) {
         let number = self.cores[cpu as usize].domain;
         let next = std::mem::replace(&mut self.cores[cpu as usize].next, NONE);
-        if next != NONE && self.take(number, cpu, next, sight) {
+        if next != NONE && self.take_next(number, cpu, next, sight) {
             if let Some((prev, _)) = prev
                 && let Some(member) = self.member_mut(prev)
             {
@@ -323,14 +321,27 @@ impl Boost {
         let uncharged = self
             .member(prev)
             .map_or(0, |member| ran.saturating_sub(member.charged_at));
-        if self.keeps(prev, cpu, uncharged, sight) {
+        let head = self.glance(number, cpu, sight);
+        if self.keeps(prev, cpu, uncharged, &head, sight) {
             let slice = self.config.slice_ns;
             if let Some(member) = self.member_mut(prev) {
                 member.slice = slice;
             }
             self.begin_turn(cpu, slice, sight.now);
-        } else {
+        } else if !head.walked || !self.choose(number, cpu, &head, sight) {
             self.serve(number, cpu, sight);
+        }
+    }
+
+    /// Gives the core to the one that is to be next there.
+    fn take_next(&mut self, number: u32, cpu: u32, thread: u32, sight: &Sight<'_>) -> bool {
+        let Some(member) = self.member(thread).filter(|member| member.at == At::Waits) else {
+            return false;
+        };
+        if member.ahead {
+            self.take_first(number, cpu, sight)
+        } else {
+            self.take(number, cpu, thread, sight)
         }
     }
 
@@ -472,12 +483,22 @@ impl Boost {
     }
 
     fn begin_turn(&mut self, cpu: u32, slice: u64, now: u64) {
+        // The tick ends it.
+        if slice > self.tick / 2 {
+            return;
+        }
         let core = &mut self.cores[cpu as usize];
         core.turn_ends = now + slice;
         if core.turn_fires <= now || core.turn_fires > core.turn_ends {
             core.turn_fires = core.turn_ends;
             self.kicks.push(Kick::Turn(cpu, core.turn_ends));
         }
+    }
+
+    /// Whether a turn ends at this tick, as the next one would be further from its end.
+    pub fn is_over(&self, thread: u32) -> bool {
+        let half = self.tick / 2;
+        self.config.slice_ns > half && self.slice_left(thread) <= half
     }
 
     /// A core's timer has gone off.

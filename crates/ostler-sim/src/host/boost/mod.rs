@@ -84,6 +84,7 @@ impl Member {
 
 /// A thread that is let in, `struct boost_thread`.
 #[derive(Clone, Copy, Debug)]
+#[allow(clippy::struct_excessive_bools)] // Each is a word of the C struct's.
 pub(super) struct Member {
     pub vcpu: Vcpu,
     pub guest: u32,
@@ -95,6 +96,8 @@ pub(super) struct Member {
     /// Its run time when it was last charged.
     pub charged_at: u64,
     pub event_at: Option<u64>,
+    /// It waits at the head of its queue.
+    pub ahead: bool,
     pub boosted: bool,
     pub moved: bool,
     pub works: bool,
@@ -158,6 +161,8 @@ impl Sight<'_> {
 pub(super) struct Boost {
     pub config: Config,
     wake_granularity: u64,
+    /// Between two ticks.
+    tick: u64,
     members: Vec<Option<Member>>,
     /// By number: [`NOBODY`]'s first.
     pub guests: Vec<Guest>,
@@ -173,10 +178,11 @@ impl Boost {
         self.services.get(guest).map_or(0, |service| service.ran_ns)
     }
 
-    pub fn new(config: Config, domains: &[CpuSet], cores: usize) -> Boost {
+    pub fn new(config: Config, tick: u64, domains: &[CpuSet], cores: usize) -> Boost {
         let mut boost = Boost {
             config,
             wake_granularity: WAKE_GRANULARITY_NS,
+            tick,
             members: Vec::new(),
             guests: vec![Guest::default()],
             services: vec![Service::default()],
@@ -249,6 +255,7 @@ impl Boost {
             runs_since: 0,
             charged_at: ran,
             event_at: None,
+            ahead: false,
             boosted: false,
             moved: true,
             works,

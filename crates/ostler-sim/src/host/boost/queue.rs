@@ -16,8 +16,22 @@ pub(super) struct Head {
     pub second: u32,
     pub urgent: u32,
     pub calm: bool,
+    /// More than the first was looked at.
+    pub walked: bool,
     first_vtime: u64,
     second_vtime: u64,
+}
+
+impl Head {
+    const NOBODY: Head = Head {
+        first: NONE,
+        second: NONE,
+        urgent: NONE,
+        calm: true,
+        walked: false,
+        first_vtime: u64::MAX,
+        second_vtime: u64::MAX,
+    };
 }
 
 impl Boost {
@@ -28,20 +42,29 @@ impl Boost {
         })
     }
 
-    /// [`Boost::look`], of no more than are needed to know the two: in a calm queue the first that may run.
-    pub(super) fn glance(&self, number: u32, cpu: u32, sight: &Sight<'_>) -> Head {
-        let stirred = self.domains[number as usize].stirred;
-        self.look(number, cpu, if stirred { LOOK_MAX } else { 2 }, sight)
+    /// [`Boost::look`], of no more than are needed: in a calm queue the first, if it may run here.
+    pub(super) fn glance(&mut self, number: u32, cpu: u32, sight: &Sight<'_>) -> Head {
+        let domain = &mut self.domains[number as usize];
+        if std::mem::take(&mut domain.stirred) {
+            let head = self.look(number, cpu, LOOK_MAX, sight);
+            self.domains[number as usize].stirred = !head.calm;
+            return head;
+        }
+        let first = domain.queue.front().map(|(_, thread)| *thread);
+        match first.filter(|first| sight.may(*first, cpu)) {
+            Some(first) => Head {
+                first,
+                first_vtime: self.member(first).map_or(0, |member| member.vcpu.vtime),
+                ..Head::NOBODY
+            },
+            None => self.look(number, cpu, 2, sight),
+        }
     }
 
     pub(super) fn look(&self, number: u32, cpu: u32, most: usize, sight: &Sight<'_>) -> Head {
         let mut head = Head {
-            first: NONE,
-            second: NONE,
-            urgent: NONE,
-            calm: true,
-            first_vtime: u64::MAX,
-            second_vtime: u64::MAX,
+            walked: true,
+            ..Head::NOBODY
         };
         let (mut looked, mut before_it) = (0, 0);
         let queue = &self.domains[number as usize].queue;
@@ -87,7 +110,7 @@ impl Boost {
     /// The least virtual time of the others on a thread's core, and whose it is; the greatest number: nobody is there. The worker that brings a vCPU its event
     /// is none of them: it has the virtual time of the vCPU's own guest, by which that can't be measured.
     pub(super) fn meets(
-        &self,
+        &mut self,
         number: u32,
         cpu: u32,
         thread: u32,
@@ -117,6 +140,16 @@ impl Boost {
         (runs.vcpu.vtime, has)
     }
 
+    /// Takes the first that may run on a core: whether there was anybody.
+    pub(super) fn take_first(&mut self, number: u32, cpu: u32, sight: &Sight<'_>) -> bool {
+        let queue = &self.domains[number as usize].queue;
+        let first = queue.iter().find(|(_, thread)| sight.may(*thread, cpu));
+        let Some((_, thread)) = first.copied() else {
+            return false;
+        };
+        self.take(number, cpu, thread, sight)
+    }
+
     /// Takes one that waits in a domain to a core, if it is still there and may run there.
     pub(super) fn take(&mut self, number: u32, cpu: u32, thread: u32, sight: &Sight<'_>) -> bool {
         let slice = self.config.slice_ns;
@@ -135,8 +168,10 @@ impl Boost {
         true
     }
 
+    /// By its virtual time, or at the head.
     pub(super) fn insert(&mut self, number: u32, thread: u32) {
-        let vtime = self.member(thread).map_or(0, |member| member.vcpu.vtime);
+        let member = self.member(thread).filter(|member| !member.ahead);
+        let vtime = member.map_or(0, |member| member.vcpu.vtime);
         let queue = &mut self.domains[number as usize].queue;
         let at = queue.partition_point(|(key, _)| *key <= vtime);
         queue.insert(at, (vtime, thread));
