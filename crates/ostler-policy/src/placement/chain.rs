@@ -74,15 +74,25 @@ impl World<'_> {
             + load(weights, busy)
     }
 
-    /// The way from a NIC's socket to a core.
-    fn enter(&self, nic: Index, step: &Step, to: Index) -> Way {
+    /// The ways from a NIC's socket to cores.
+    fn enter(&self, nic: Index, step: &Step, cores: &[Index], ways: &mut Vec<Way>) {
         let kind = step.stage.kind;
         let weights = &self.problem.kinds[kind as usize];
-        let busy = self.ground.busy[to as usize] + step.demand;
-        Way {
-            slowdown: self.slowdowns.between(kind, nic, self.socket(to)) + load(weights, busy),
-            at: u32::MAX,
-        }
+        let groups = &self.ground.group[..];
+        let busy = &self.ground.busy[..];
+        // The same for all cores of a group.
+        let (mut group, mut link) = (u32::MAX, 0.0);
+        ways.extend(cores.iter().map(|&to| {
+            let place = to as usize;
+            if groups[place] != group {
+                group = groups[place];
+                link = self.slowdowns.between(kind, nic, self.socket(to));
+            }
+            Way {
+                slowdown: link + load(weights, busy[place] + step.demand),
+                at: u32::MAX,
+            }
+        }));
     }
 
     /// The slowdown of a chain whose stages run on these cores.
@@ -200,12 +210,9 @@ impl Chains {
                 let known = self.ways.len();
                 self.ways.resize(known + cores.len(), NO_WAY);
                 let (known, new) = self.ways.split_at_mut(known);
-                for (way, &core) in new.iter_mut().zip(cores) {
-                    *way = self.before.reach(world, known, before, step, core);
-                }
+                self.before.reach(world, known, (before, step), cores, new);
             } else {
-                let ways = cores.iter().map(|&core| world.enter(nic, step, core));
-                self.ways.extend(ways);
+                world.enter(nic, step, cores, &mut self.ways);
             }
             if at + 1 < steps.len() {
                 self.before.sum_up(world, start, cores, &self.ways[start..]);
@@ -244,43 +251,57 @@ impl Chains {
 }
 
 impl Before {
-    /// The best way to a core by any candidate of the stage before, of which these are the ways, with all before them.
-    #[inline]
+    /// The best ways to a stage's candidates by any one of the stage before, of which these are the ways, with all before them.
     fn reach(
         &self,
         world: &World<'_>,
         known: &[Way],
-        before: &Step,
-        step: &Step,
-        core: Index,
-    ) -> Way {
+        (before, step): (&Step, &Step),
+        cores: &[Index],
+        ways: &mut [Way],
+    ) {
         let kind = step.stage.kind;
         let weights = &world.problem.kinds[kind as usize];
-        let own = match self.place[core as usize] {
-            (at, stage) if stage == self.stage => at,
-            _ => u32::MAX,
-        };
-        let to = world.socket(core);
-        let busy = world.ground.busy[core as usize] + step.demand;
-        let alone = load(weights, busy);
-        let mut best = NO_WAY;
-        let links = world.slowdowns.to(kind, to);
-        for ((from, least), &link) in (0..).zip(&self.sockets).zip(links) {
-            let crossing = if from == to { weights.crossing } else { 0.0 };
-            best.or(least.but(own), link + crossing + alone);
-        }
-        // Who crosses nothing was offered as if it did, which is no less; these are what it really costs.
-        let link = links[to as usize];
-        let group = world.ground.group[core as usize] as usize;
-        best.or(self.groups[group].but(own), link + alone);
-        if let Some(way) = known.get(own as usize) {
-            let way = Way {
-                slowdown: way.slowdown,
-                at: own,
+        let groups = &world.ground.group[..];
+        let busy = &world.ground.busy[..];
+        // The same for all candidates of a group: links to it, and the least way there that crosses nothing.
+        let mut group = u32::MAX;
+        let mut to = usize::MAX;
+        let mut links = &[][..];
+        let mut link = 0.0;
+        let mut beside = &Least::NONE;
+        for (way, &core) in ways.iter_mut().zip(cores) {
+            let place = core as usize;
+            if groups[place] != group {
+                group = groups[place];
+                let socket = world.socket(core);
+                links = world.slowdowns.to(kind, socket);
+                to = socket as usize;
+                link = links[to];
+                beside = &self.groups[group as usize];
+            }
+            let own = match self.place[place] {
+                (at, stage) if stage == self.stage => at,
+                _ => u32::MAX,
             };
-            best.or(&way, link + load(weights, busy + before.demand));
+            let busy = busy[place] + step.demand;
+            let alone = load(weights, busy);
+            let mut best = NO_WAY;
+            for (from, (least, link)) in self.sockets.iter().zip(links).enumerate() {
+                let crossing = if from == to { weights.crossing } else { 0.0 };
+                best.or(least.but(own), link + crossing + alone);
+            }
+            // Who crosses nothing was offered as if it did, which is no less; these are what it really costs.
+            best.or(beside.but(own), link + alone);
+            if let Some(known) = known.get(own as usize) {
+                let known = Way {
+                    slowdown: known.slowdown,
+                    at: own,
+                };
+                best.or(&known, link + load(weights, busy + before.demand));
+            }
+            *way = best;
         }
-        best
     }
 
     /// Notes the least ways to the stage that begins at `start`, for the next.
