@@ -138,7 +138,7 @@ pub fn load(on: CpuSet) -> Result<Scheduler> {
         config: Config::default(),
         wake_granularity_ns: 1_000_000,
         domains: 0,
-        spare: 0,
+        tick_us: 0,
     };
     Scheduler::load(Path::new("/sys"), settings, &[on], highest.0 + 1)
         .context("could not load our scheduler")
