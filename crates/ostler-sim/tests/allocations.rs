@@ -47,8 +47,8 @@ fn a_world_that_has_come_to_rest_allocates_for_less_than_one_event_in_twenty_tho
         };
         let (first, _) = until(10);
         assert!(first > 20, "{first}: nothing is counted");
-        until(600);
-        let (allocations, events) = until(1200);
+        until(1200);
+        let (allocations, events) = until(2400);
         assert!(
             allocations * 20_000 < events,
             "{class:?}: {allocations} in {events} events"

@@ -12,8 +12,8 @@ use worlds::{Class, outcome};
 const OUTCOMES: [(u64, Class, u64); 4] = [
     (1, Class::Fair, 5_925_611_413_831_227_099),
     (2, Class::Fair, 16_286_926_456_184_567_155),
-    (1, Class::Boost, 17_280_708_123_697_736_571),
-    (1, Class::BoostWorkers, 9_283_119_593_244_093_062),
+    (1, Class::Boost, 13_638_673_119_817_950_662),
+    (1, Class::BoostWorkers, 6_193_082_238_293_927_210),
 ];
 
 #[test]
