@@ -283,8 +283,7 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 			domain->stirred = 1;
 	}
 	scx_insert_vtime(p, number, slice, vtime, enq_flags);
-	/* select_cpu() has looked for a core that sleeps already; who goes to sleep now looks here.
-	 */
+	/* select_cpu() has found none that sleeps; one that is about to looks here. */
 	if (wakes && bpf_core_enum_value_exists(enum scx_enq_flags, SCX_ENQ_CPU_SELECTED) &&
 	    enq_flags & SCX(scx_enq_flags, SCX_ENQ_CPU_SELECTED))
 		return;

@@ -131,24 +131,18 @@ impl Connection {
             if !full && now < self.next_confirm {
                 return Ok(());
             }
+            // The first rounds after the one in which it is met come in turns.
+            let first = !std::mem::replace(&mut self.asked, true);
             self.session.ask(if full {
-                // In turns, too.
-                let turn = if self.asked {
-                    Nanos::ZERO
-                } else {
-                    first_pause(timing.full, self.token)
-                };
-                self.next_full = now.saturating_add(timing.full).saturating_add(turn);
+                let turn = first.then(|| first_pause(timing.full, self.token));
+                let pause = timing.full.saturating_add(turn.unwrap_or_default());
+                self.next_full = now.saturating_add(pause);
                 Depth::Full
             } else {
                 Depth::Threads
             });
-            let pause = if self.asked {
-                timing.confirm
-            } else {
-                first_pause(timing.confirm, self.token)
-            };
-            self.asked = true;
+            let turn = first.then(|| first_pause(timing.confirm, self.token));
+            let pause = turn.unwrap_or(timing.confirm);
             self.next_confirm = on_grid(now.saturating_add(pause));
             self.next_round = now.saturating_add(ROUND_MIN);
             self.heard = now;
