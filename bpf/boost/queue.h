@@ -39,7 +39,7 @@ struct head {
 	u32 second;
 	/* The first that has an event. */
 	u32 urgent;
-	/* The one that is first in the queue. */
+	/* The first in the queue that may run here: it is taken without a walk. */
 	u32 front;
 	/* Nobody in the whole queue has one, or a debt, and all are in their places. */
 	u32 calm;
