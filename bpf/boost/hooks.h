@@ -37,7 +37,9 @@ static __always_inline void event(u32 tid, u64 kvm_vcpu)
 	boost_point(&thread->vcpu, device ? guest_task(thread) : 0);
 	if (thread->state == BOOST_RUNS) {
 		thread->boosted = thread->guest != 0;
-		thread->met_at = bpf_ktime_get_ns();
+		/* Nothing that it touched itself wakes it, however soon it sleeps. */
+		if (!device)
+			thread->met_at = bpf_ktime_get_ns();
 		return;
 	}
 	if (!thread->event_at)

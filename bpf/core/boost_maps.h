@@ -61,7 +61,7 @@ struct boost_thread {
 	u64 charged_at;
 	/* When the oldest event came that it hasn't run since; 0: none. */
 	u64 event_at;
-	/* When the last event came while it ran; 0: none. */
+	/* When the last interrupt came while it ran; 0: none. */
 	u64 met_at;
 	/* It was put before others for an event, and hasn't given up its core since. */
 	u32 boosted;
