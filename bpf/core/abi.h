@@ -19,7 +19,7 @@ struct cpu_acct {
 	u64 migrations;
 	u64 irqs;
 	u64 kvm_exits;
-	u64 spare[6];
+	u64 spare[5];
 };
 
 _Static_assert(sizeof(struct cpu_acct) == 128, "struct cpu_acct is shared");

@@ -97,6 +97,12 @@ struct cpumask {
 	unsigned long bits[1];
 };
 
+/* Of a cgroup with the cpu controller, among the others of its parent's. */
+struct task_group {
+	int idle;
+	struct task_group *parent;
+};
+
 struct task_struct {
 	unsigned int flags;
 	unsigned int policy;
@@ -108,6 +114,7 @@ struct task_struct {
 	__u64 start_boottime;
 	struct sched_entity se;
 	struct sched_ext_entity scx;
+	struct task_group *sched_task_group;
 	struct sched_info sched_info;
 	struct signal_struct *signal;
 	struct css_set *cgroups;
@@ -154,5 +161,10 @@ struct vcpu_svm {
 #pragma clang attribute pop
 
 #define PF_KTHREAD 0x00200000
+
+/* From <linux/sched.h>. */
+#define SCHED_NORMAL 0
+#define SCHED_BATCH 3
+#define SCHED_IDLE 5
 
 #endif

@@ -18,6 +18,9 @@ char LICENSE[] SEC("license") = "GPL";
  */
 #define CHARGE_TRIES 8
 
+/* How deep a cgroup is looked at, from its own level up. A guest's is four or five deep. */
+#define GROUPS_MAX 12
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -54,7 +57,8 @@ static __always_inline void charge(struct cpu_acct *acct, u32 event)
 		u32 bucket = acct_bucket(old);
 
 		/* Not told yet whether this CPU idles (see start): the first switch tells. */
-		if (!old && event != ACCT_TO_IDLE && event != ACCT_TO_TASK)
+		if (!old && event != ACCT_TO_IDLE && event != ACCT_TO_TASK &&
+		    event != ACCT_TO_YIELDING)
 			return;
 		if (__sync_val_compare_and_swap(&acct->word, old, new) != old)
 			continue;
@@ -66,6 +70,30 @@ static __always_inline void charge(struct cpu_acct *acct, u32 event)
 	}
 }
 
+/*
+ * Which event a switch to a task is. Of the tasks that the fair scheduler has, those in a cgroup
+ * with cpu.idle, or below one, yield to all outside of it.
+ */
+static __always_inline u32 to(struct task_struct *next)
+{
+	struct task_group *group = NULL;
+
+	if (!next->pid)
+		return ACCT_TO_IDLE;
+	if (!bpf_core_field_exists(next->sched_task_group) || !bpf_core_field_exists(group->idle))
+		return ACCT_TO_TASK;
+	if (next->policy != SCHED_NORMAL && next->policy != SCHED_BATCH &&
+	    next->policy != SCHED_IDLE)
+		return ACCT_TO_TASK;
+	group = next->sched_task_group;
+	for (int i = 0; group && i < GROUPS_MAX; i++) {
+		if (group->idle)
+			return ACCT_TO_YIELDING;
+		group = group->parent;
+	}
+	return ACCT_TO_TASK;
+}
+
 /* Run once on each CPU when switches are traced, so that a CPU that never switches is counted too.
  */
 SEC("raw_tp/sched_switch")
@@ -75,7 +103,7 @@ int start(void *ctx)
 	struct cpu_acct *acct = this_cpu();
 
 	if (acct && !acct->word)
-		charge(acct, task->pid ? ACCT_TO_TASK : ACCT_TO_IDLE);
+		charge(acct, to(task));
 	return 0;
 }
 
@@ -87,7 +115,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	if (!acct)
 		return 0;
 	acct->switches++;
-	charge(acct, next->pid ? ACCT_TO_TASK : ACCT_TO_IDLE);
+	charge(acct, to(next));
 	return 0;
 }
 

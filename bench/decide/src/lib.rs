@@ -149,6 +149,7 @@ pub fn snapshot(facts: &Facts) -> Snapshot {
                 busy: Nanos::from_millis(u64::from(65 + cpu % 3)),
                 irq: Nanos::from_millis(1),
                 softirq: Nanos::from_millis(2),
+                yielding: Some(Nanos::ZERO),
             })
             .collect(),
         guests: (0..GUESTS).map(guest).collect(),

@@ -105,6 +105,7 @@ fn periods(count: u64) -> Vec<Period> {
                         busy: Nanos(noise.below(100_000_000)),
                         irq: Nanos(noise.below(1_000_000)),
                         softirq: Nanos(noise.below(5_000_000)),
+                        yielding: Some(Nanos::ZERO),
                     })
                     .collect(),
                 guests: (0..GUESTS).map(|at| guest(at, &mut noise)).collect(),

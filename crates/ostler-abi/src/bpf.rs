@@ -7,13 +7,15 @@ pub const CPUS_MAX: usize = 1024;
 pub const HIST_BUCKETS: usize = 368;
 
 /// [`CpuAcct::word`]'s low bits that hold the state; the rest is the time since which it holds.
-pub const ACCT_STATE_BITS: u32 = 3;
+pub const ACCT_STATE_BITS: u32 = 4;
 /// A task other than the idle task is current.
 pub const ACCT_TASK: u64 = 1;
 /// A softirq runs.
 pub const ACCT_SOFTIRQ: u64 = 2;
 /// A hard interrupt runs.
 pub const ACCT_HARDIRQ: u64 = 4;
+/// With [`ACCT_TASK`]: the task yields to all others.
+pub const ACCT_YIELDS: u64 = 8;
 
 /// Indices into [`CpuAcct::ns`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,12 +23,14 @@ pub const ACCT_HARDIRQ: u64 = 4;
 pub enum AcctBucket {
     /// The idle task.
     Idle = 0,
-    /// Any other task.
+    /// A task that yields to nobody.
     Task = 1,
     /// Softirqs.
     Softirq = 2,
     /// Hard interrupts.
     Hardirq = 3,
+    /// A task whose cgroup is idle for the scheduler, so that it yields to all others.
+    Yielding = 4,
 }
 
 /// One CPU's time and events since the programs were attached.
@@ -38,7 +42,7 @@ pub struct CpuAcct {
     /// When counting began.
     pub started_ns: u64,
     /// Time charged per [`AcctBucket`].
-    pub ns: [u64; 4],
+    pub ns: [u64; 5],
     /// Context switches.
     pub switches: u64,
     /// Tasks moved to another CPU, counted where the move was made.
@@ -48,7 +52,7 @@ pub struct CpuAcct {
     /// Exits from guests.
     pub kvm_exits: u64,
     /// Fills two cache lines.
-    pub spare: [u64; 6],
+    pub spare: [u64; 5],
 }
 
 /// A thread to be read, and what was read of it.

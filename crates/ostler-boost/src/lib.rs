@@ -455,7 +455,7 @@ pub struct Thread {
     pub charged_at: u64,
     /// When the oldest event came that it hasn't run since; 0: none.
     pub event_at: u64,
-    /// When the last event came while it ran; 0: none.
+    /// When the last interrupt came while it ran; 0: none.
     pub met_at: u64,
     /// It was put before others for an event, and hasn't given up its core since.
     pub boosted: u32,

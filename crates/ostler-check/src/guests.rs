@@ -1,8 +1,8 @@
 //! What guests are given.
 
 use ostler_model::{
-    AgentHealth, AgentState, Class, CpuId, CpuSet, CpuWeight, GuestId, GuestPlan, GuestView,
-    PartitionPolicy, Plan, RunState,
+    AgentHealth, AgentState, Class, CpuId, CpuSet, CpuUsage, CpuWeight, GuestId, GuestPlan,
+    GuestView, PartitionPolicy, Plan, RunState,
 };
 
 use crate::{Holder, Scene, Violation};
@@ -98,7 +98,12 @@ fn guest(
                 && planned.weight == CpuWeight::Idle
                 && !scene.siblings
             {
-                groups.best_effort.union(&groups.vcpu)
+                let counted = |usage: &CpuUsage| usage.yielding.is_some();
+                let mut home = groups.best_effort.union(&groups.vcpu);
+                if scene.snapshot.cpus.iter().all(counted) {
+                    home.unite(&groups.nq);
+                }
+                home
             } else {
                 groups.best_effort
             }

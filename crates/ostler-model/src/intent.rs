@@ -65,8 +65,9 @@ pub struct PartitionIntent {
     /// How best-effort guests compete on cores that they share with latency-critical ones. The comparison policies don't go by it.
     #[serde(default)]
     pub best_effort: SharedCores,
-    /// Whether best-effort guests that have cores of their own ([`PartitionPolicy::Resource`]) also have what latency-critical vCPUs leave of
-    /// theirs. Only where they are idle there (`best_effort`), and no core has SMT siblings.
+    /// Whether best-effort guests that have cores of their own ([`PartitionPolicy::Resource`]) also have what latency-critical guests and
+    /// their queues leave of theirs. Only where they are idle there (`best_effort`), and no core has SMT siblings; on queues' cores only where what
+    /// yields is counted ([`crate::CpuUsage::yielding`]).
     #[serde(default)]
     pub leftovers: bool,
     /// Threshold exploration; `None` keeps the thresholds as they are.

@@ -63,6 +63,6 @@ pub use snapshot::{
 };
 pub use state::{
     Average, FilesControl, FilesFound, FilesSample, FilesSpan, HintsState, PartitionState, Peak,
-    PinGrant, PlacementState, Sample, SizingState, State, Thresholds, TierState, TierWatch,
+    PinGrant, PlacementState, Room, Sample, SizingState, State, Thresholds, TierState, TierWatch,
 };
 pub use units::{Bytes, CpuId, IrqId, Nanos, NodeId, Pid, Tid};

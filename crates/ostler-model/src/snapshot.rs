@@ -64,6 +64,9 @@ pub struct CpuUsage {
     pub irq: Nanos,
     /// Of it, in softirqs (ksoftirqd counts as a task).
     pub softirq: Nanos,
+    /// Of it, in tasks that yield to all others: of a cgroup that is idle for the scheduler (`cpu.idle`). `None` where nobody counts it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub yielding: Option<Nanos>,
 }
 
 /// Event counts over the interval; `None` where the host can't tell.

@@ -204,6 +204,9 @@ pub struct PartitionState {
     pub nq_peaks: Vec<Peak>,
     /// Average demand of vCPUs and network queues over about the intent's hold; `None` before the first measurement.
     pub average: Option<Average>,
+    /// How near objectives are, and whether queues' cores are lent by that; `None` until a guest with an objective has answered.
+    #[serde(default)]
+    pub room: Option<Room>,
     /// Samples since the last exploration, at most as many as one exploration takes.
     pub samples: Vec<Sample>,
     /// Explorations so far.
@@ -223,6 +226,21 @@ impl Default for Thresholds {
     fn default() -> Thresholds {
         Thresholds { vcpu: 0.7, nq: 0.7 }
     }
+}
+
+/// How near the objectives are, and whether best-effort guests have what queues leave of their cores by that.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Room {
+    /// P95 over objective of the guest that fares worst, averaged over about a second.
+    pub p95_over_slo: f64,
+    /// Whether they have it.
+    pub lent: bool,
+    /// Since when.
+    pub since: Nanos,
+    /// What queues needed when cores were last taken back, in cores; `None`: they weren't, or it is another load now.
+    pub taken_at: Option<f64>,
+    /// How long after that it is tried again.
+    pub trial: Nanos,
 }
 
 /// A group's demand in a period that no later one has exceeded.

@@ -265,7 +265,7 @@ proptest! {
             .cpus
             .iter()
             .zip(busy)
-            .map(|(cpu, ms)| CpuUsage { cpu: cpu.id, busy: Nanos::from_millis(ms), irq: Nanos::ZERO, softirq: Nanos::ZERO })
+            .map(|(cpu, ms)| CpuUsage { cpu: cpu.id, busy: Nanos::from_millis(ms), irq: Nanos::ZERO, softirq: Nanos::ZERO, yielding: None })
             .collect();
         let busy = cores.busy(&topology.online(), &Usage::new(&usage, Nanos::from_millis(100)));
         prop_assert!(busy <= f64::from(cores.total()) + 1e-9);

@@ -9,7 +9,7 @@ use support::{Fluid, intent};
 
 /// Of everything decided over a ramp of load up and down, under every policy, with the boost and without. Taken from the revision before
 /// placement, tier, sizing and hints were composed.
-const BEFORE: &str = "10bcd890b171280862d93be777f1631d1156d9b6f1764007ef2d5066e8c811c7";
+const BEFORE: &str = "b7b34acf85497a5bf159e7438eae040d8b4ff9f00ae98b46c652c51727cc4fd4";
 
 #[test]
 fn layers_that_are_off_change_no_decision() {

@@ -33,6 +33,22 @@ fn settle(
     (second, decision)
 }
 
+/// The same guests, that with an objective of 1 ms answering within this much of it.
+fn answering(mut guests: Vec<GuestView>, p95_over_slo: f64) -> Vec<GuestView> {
+    for guest in &mut guests {
+        if guest.id.as_str().starts_with("lc") {
+            guest.latency = Some(LatencyView {
+                responses: 100,
+                p50: Nanos::from_micros(10),
+                p95: nanos(p95_over_slo / 100.0),
+                p99: Nanos::from_millis(1),
+                age: Nanos::ZERO,
+            });
+        }
+    }
+    guests
+}
+
 fn lc(plan: &Plan) -> &ostler_model::GuestPlan {
     plan.guest(&"lc0".into()).unwrap()
 }
@@ -179,7 +195,7 @@ fn a_guest_without_an_agent_to_rely_on_is_asked_nothing() {
 #[test]
 fn best_effort_guests_go_where_the_mode_says() {
     let facts = facts(8);
-    let guests = [guest("be0", 2, 1), guest("lc0", 4, 2)];
+    let guests = answering(vec![guest("be0", 2, 1), guest("lc0", 4, 2)], 0.3);
     let place = |policy, vcpu, nq| {
         let (_, decision) = settle(&facts, &intent(policy), &guests, vcpu, nq);
         let plan = decision.plan.clone();
@@ -195,7 +211,7 @@ fn best_effort_guests_go_where_the_mode_says() {
         )
     };
     let (run, cpus, groups, why) = place(PartitionPolicy::Resource, 1.0, 0.5);
-    let leftovers = groups.best_effort.union(&groups.vcpu);
+    let leftovers = groups.best_effort.union(&groups.vcpu).union(&groups.nq);
     assert_eq!((run, cpus), (RunState::Running, leftovers));
     assert!(matches!(
         why,
@@ -233,7 +249,7 @@ fn best_effort_guests_go_where_the_mode_says() {
 #[test]
 fn leftovers_are_had_only_where_they_cost_nothing() {
     let facts = facts(8);
-    let guests = [guest("be0", 2, 1), guest("lc0", 4, 2)];
+    let guests = answering(vec![guest("be0", 2, 1), guest("lc0", 4, 2)], 0.3);
     // Whether the guest has leftovers besides its own cores, what it weighs, and whether it is told why not.
     let had = |intent: &Intent, facts: &Facts| {
         let (_, decision) = settle(facts, intent, &guests, 1.0, 0.5);
@@ -241,7 +257,7 @@ fn leftovers_are_had_only_where_they_cost_nothing() {
         assert!(!groups.best_effort.is_empty() && !groups.vcpu.is_empty());
         let plan = be(&decision.plan);
         let own = plan.vcpu_cpus == groups.best_effort;
-        let more = plan.vcpu_cpus == groups.best_effort.union(&groups.vcpu);
+        let more = plan.vcpu_cpus == groups.best_effort.union(&groups.vcpu).union(&groups.nq);
         assert!(own || more, "{plan:?}");
         assert_eq!(plan.vcpu_cpus, plan.vhost_cpus);
         let told = has(
@@ -282,18 +298,86 @@ fn leftovers_are_had_only_where_they_cost_nothing() {
 /// What best-effort guests have of the vCPU group isn't its demand: it stays as large as without them.
 #[test]
 fn leftovers_are_nobodys_demand() {
-    let mut sizes = Vec::new();
-    for leftovers in [false, true] {
+    for (leftovers, counts_yielding) in [(false, true), (true, true), (true, false)] {
         let mut wanted = intent(PartitionPolicy::Resource);
         wanted.partition.leftovers = leftovers;
         let mut host = Fluid::new(12, wanted, true);
+        host.counts_yielding = counts_yielding;
         for _ in 0..60 {
-            host.step(2.0, 1.0, |_| None);
+            host.step(2.0, 1.0, |_| Some(0.3));
         }
-        sizes.push(host.sizes());
+        assert_eq!(host.sizes(), [4, 2, 6, 0]);
+        // What queues leave is had only where it can be told from what they need.
+        let groups = &host.plan.groups;
+        let cpus = be(&host.plan).vcpu_cpus;
+        assert_eq!(cpus.is_disjoint(&groups.vcpu), !leftovers);
+        assert_eq!(
+            cpus.is_disjoint(&groups.nq),
+            !(leftovers && counts_yielding)
+        );
+        let told = host.reasons.iter().any(|reason| {
+            matches!(reason, Reason::TurnedDown { alternative, .. } if alternative.what.contains("what queues leave"))
+        });
+        assert_eq!(told, leftovers && !counts_yielding);
     }
-    assert_eq!(sizes[0], sizes[1]);
-    assert_eq!(sizes[0], [4, 2, 6, 0]);
+}
+
+/// What queues leave of their cores is had while there is room within the objective: not before anybody was seen to answer, not when
+/// P95 comes near, and not as soon as it has fallen because cores were taken back. vCPUs' leftovers are had all along.
+#[test]
+fn queues_cores_are_lent_while_there_is_room() {
+    let mut host = Fluid::new(12, intent(PartitionPolicy::Resource), true);
+    let lent = |host: &Fluid| {
+        let (groups, cpus) = (host.plan.groups, be(&host.plan).vcpu_cpus);
+        assert!(groups.vcpu.is_subset(&cpus));
+        assert!(groups.nq.is_subset(&cpus) || groups.nq.is_disjoint(&cpus));
+        groups.nq.is_subset(&cpus)
+    };
+    let run = |host: &mut Fluid, periods, nq, ratio: Option<f64>| {
+        for _ in 0..periods {
+            host.step(2.0, nq, |_| ratio);
+        }
+        lent(host)
+    };
+    assert!(!run(&mut host, 10, 1.0, None), "nobody can tell");
+    assert!(run(&mut host, 10, 1.0, Some(0.3)), "there is room");
+    assert!(!run(&mut host, 30, 1.0, Some(0.9)), "there is none");
+    assert!(
+        !run(&mut host, 50, 1.0, Some(0.3)),
+        "there is none under this load"
+    );
+    assert!(run(&mut host, 30, 0.5, Some(0.3)), "this is another load");
+}
+
+/// An operator may have all guests yield, those with an objective among them. That isn't taken off twice: a group is never smaller than what its own
+/// threads need.
+#[test]
+fn guests_that_yield_themselves_keep_their_demand() {
+    let facts = facts(12);
+    let wanted = intent(PartitionPolicy::Resource);
+    let mut host = Fluid::new(12, wanted.clone(), true);
+    for _ in 0..60 {
+        host.step(2.0, 1.0, |_| Some(0.3));
+    }
+    let groups = host.plan.groups;
+    assert_eq!(host.sizes(), [4, 2, 6, 0]);
+    let (mut state, mut sizes) = (host.state, Vec::new());
+    for seq in 100..160 {
+        let mut next = snapshot(&facts, vec![guest("be0", 2, 1), guest("lc0", 12, 8)]);
+        (next.seq, next.at) = (seq, Nanos(PERIOD.0 * seq));
+        for usage in &mut next.cpus {
+            (usage.busy, usage.yielding) = (PERIOD, Some(PERIOD));
+        }
+        next.guests[1].vcpus[0].usage.run = nanos(2.0);
+        next.guests[1].vhost[0].usage.run = nanos(1.0);
+        let decision = decide_now(&facts, &next, &wanted, &state);
+        state = decision.state;
+        sizes.push([
+            decision.plan.groups.vcpu.len(),
+            decision.plan.groups.nq.len(),
+        ]);
+    }
+    assert_eq!(sizes.last(), Some(&[groups.vcpu.len(), groups.nq.len()]));
 }
 
 #[test]

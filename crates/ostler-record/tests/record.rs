@@ -120,6 +120,7 @@ fn snapshot(seq: u64, guests: u32, noise: &mut Noise) -> Snapshot {
                 busy: Nanos(noise.next(100_000_000)),
                 irq: Nanos(noise.next(1_000_000)),
                 softirq: Nanos(noise.next(1_000_000)),
+                yielding: (cpu % 2 == 0).then(|| Nanos(noise.next(1_000_000))),
             })
             .collect(),
         guests: (0..guests).map(|index| guest(index, noise)).collect(),

@@ -68,6 +68,7 @@ enum Event {
     SoftirqExit = 3,
     HardirqEntry = 4,
     HardirqExit = 5,
+    ToYielding = 6,
 }
 
 /// One CPU as the programs drive it, with interrupts that come at the worst moment: between reading the word and
@@ -76,7 +77,7 @@ enum Event {
 struct Cpu {
     word: u64,
     started: u64,
-    ns: [u64; 4],
+    ns: [u64; 5],
     clock: u64,
 }
 
@@ -85,7 +86,7 @@ impl Cpu {
         Cpu {
             word: core_acct_step(0, clock, Event::ToIdle as u32),
             started: clock,
-            ns: [0; 4],
+            ns: [0; 5],
             clock,
         }
     }
@@ -113,7 +114,7 @@ impl Cpu {
 }
 
 fn events() -> impl Strategy<Value = Vec<(u8, u64, Vec<u64>)>> {
-    let one = (0u8..6, 0u64..10_000, prop::collection::vec(1u64..500, 0..3));
+    let one = (0u8..7, 0u64..10_000, prop::collection::vec(1u64..500, 0..3));
     prop::collection::vec(one, 0..200)
 }
 
@@ -125,7 +126,7 @@ proptest! {
         for (event, gap, disturbed) in events {
             let event = [
                 Event::ToIdle, Event::ToTask, Event::SoftirqEntry,
-                Event::SoftirqExit, Event::HardirqEntry, Event::HardirqExit,
+                Event::SoftirqExit, Event::HardirqEntry, Event::HardirqExit, Event::ToYielding,
             ][usize::from(event)];
             // A hard interrupt is not interrupted by another.
             let disturbed = if cpu.word & ACCT_HARDIRQ == 0 { &disturbed[..] } else { &[] };
@@ -137,9 +138,9 @@ proptest! {
 
     /// Each context is charged exactly what was spent in it, an interrupt within a softirq as an interrupt.
     #[test]
-    fn each_context_is_charged_its_own(spans in prop::collection::vec((0u8..4, 1u64..1000), 1..100)) {
+    fn each_context_is_charged_its_own(spans in prop::collection::vec((0u8..5, 1u64..1000), 1..100)) {
         let mut cpu = Cpu::begin(1000);
-        let mut want = [0u64; 4];
+        let mut want = [0u64; 5];
         for (kind, span) in spans {
             match kind {
                 0 => {
@@ -159,6 +160,15 @@ proptest! {
                     cpu.event(Event::SoftirqExit, span, &[]);
                     want[2] += 2 * span;
                     want[3] += span;
+                }
+                3 => {
+                    // It yields again after the interrupt.
+                    cpu.event(Event::ToYielding, 0, &[]);
+                    cpu.event(Event::HardirqEntry, span, &[]);
+                    cpu.event(Event::HardirqExit, span, &[]);
+                    cpu.event(Event::ToIdle, span, &[]);
+                    want[3] += span;
+                    want[4] += 2 * span;
                 }
                 _ => {
                     cpu.event(Event::HardirqEntry, 0, &[]);
@@ -352,7 +362,7 @@ fn an_interrupt_in_an_idle_cpu_counts() {
     cpu.event(Event::HardirqExit, 1, &[]);
     cpu.event(Event::SoftirqExit, 20, &[]);
     cpu.event(Event::ToTask, 5, &[]);
-    assert_eq!(cpu.ns, [55, 0, 20, 8]);
+    assert_eq!(cpu.ns, [55, 0, 20, 8, 0]);
     assert_eq!(
         cpu.word & (ACCT_HARDIRQ | ACCT_SOFTIRQ | ACCT_TASK),
         ACCT_TASK

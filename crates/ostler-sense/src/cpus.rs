@@ -193,18 +193,22 @@ impl CpuMeter {
         online: &CpuSet,
         interval: Nanos,
     ) -> (Vec<CpuUsage>, HostCounters) {
+        let counts_yielding = matches!(totals.counters, Counters::PerCpu { .. });
         let usage = online
             .iter()
             .map(|cpu| {
                 let before = self.previous.as_ref().and_then(|p| p.cpus.get(&cpu));
                 let after = totals.cpus.get(&cpu);
                 match (before, after) {
-                    (Some(before), Some(after)) => usage(cpu, before, after, interval.0),
+                    (Some(before), Some(after)) => {
+                        usage(cpu, before, after, interval.0, counts_yielding)
+                    }
                     _ => CpuUsage {
                         cpu,
                         busy: Nanos::ZERO,
                         irq: Nanos::ZERO,
                         softirq: Nanos::ZERO,
+                        yielding: counts_yielding.then_some(Nanos::ZERO),
                     },
                 }
             })
@@ -266,7 +270,13 @@ fn counters_between(previous: &Totals, totals: &Totals) -> HostCounters {
     }
 }
 
-fn usage(cpu: CpuId, before: &CpuTotals, after: &CpuTotals, interval: u64) -> CpuUsage {
+fn usage(
+    cpu: CpuId,
+    before: &CpuTotals,
+    after: &CpuTotals,
+    interval: u64,
+    counts_yielding: bool,
+) -> CpuUsage {
     let irq = after.irq.saturating_sub(before.irq).min(interval);
     let softirq = after
         .softirq
@@ -276,11 +286,16 @@ fn usage(cpu: CpuId, before: &CpuTotals, after: &CpuTotals, interval: u64) -> Cp
         .task
         .saturating_sub(before.task)
         .min(interval - irq - softirq);
+    let yielding = after
+        .yielding
+        .saturating_sub(before.yielding)
+        .min(interval - irq - softirq - task);
     CpuUsage {
         cpu,
-        busy: Nanos(irq + softirq + task),
+        busy: Nanos(irq + softirq + task + yielding),
         irq: Nanos(irq),
         softirq: Nanos(softirq),
+        yielding: counts_yielding.then_some(Nanos(yielding)),
     }
 }
 

@@ -113,6 +113,7 @@ pub fn good() -> Case {
                 busy: Nanos::ZERO,
                 irq: Nanos::ZERO,
                 softirq: Nanos::ZERO,
+                yielding: Some(Nanos::ZERO),
             })
             .collect(),
         guests: vec![

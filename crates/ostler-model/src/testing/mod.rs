@@ -252,47 +252,54 @@ pub fn snapshot(facts: &Facts) -> impl Strategy<Value = Snapshot> + use<> {
     let nics = vec((0..=8_u32, 0..=8_u32, any::<bool>()), facts.nics.len());
     // Seldom, NICs share interrupt lines.
     let shared = proptest::bool::weighted(0.1);
+    // Counted of all CPUs or of none.
+    let yielding = option::weighted(0.8, vec(0..=100_u64, count));
     let names: Vec<String> = facts.nics.iter().map(|nic| nic.name.clone()).collect();
-    (usages, gone, guests, nics, shared).prop_map(move |(usages, gone, guests, nics, shared)| {
-        Snapshot {
-            seq: 1,
-            at: INTERVAL,
-            interval: INTERVAL,
-            cpus: cpus
-                .iter()
-                .zip(&usages)
-                .enumerate()
-                .filter(|(at, _)| Some(*at) != gone)
-                .map(|(_, (&cpu, &(busy, irq, softirq)))| CpuUsage {
-                    cpu,
-                    busy: Nanos::from_millis(busy),
-                    irq: Nanos::from_millis(irq.min(busy / 2)),
-                    softirq: Nanos::from_millis(softirq.min(busy / 2)),
-                })
-                .collect(),
-            guests: name_guests(guests),
-            nics: names
-                .iter()
-                .zip(nics)
-                .zip(0_u32..)
-                .filter(|((_, (_, _, there)), _)| *there)
-                .map(|((name, (queues, irqs, _)), at)| NicView {
-                    name: name.clone(),
-                    queues,
-                    irqs: (0..irqs)
-                        .map(|queue| IrqView {
-                            // Another NIC's, but not its queue of this number.
-                            irq: IrqId(40 + if shared { queue ^ at } else { 100 * at + queue }),
-                            queue,
-                            affinity: CpuSet::single(CpuId(0)),
-                            count: 0,
-                        })
-                        .collect(),
-                })
-                .collect(),
-            ..Snapshot::default()
-        }
-    })
+    (usages, gone, guests, nics, shared, yielding).prop_map(
+        move |(usages, gone, guests, nics, shared, yielding)| {
+            Snapshot {
+                seq: 1,
+                at: INTERVAL,
+                interval: INTERVAL,
+                cpus: cpus
+                    .iter()
+                    .zip(&usages)
+                    .enumerate()
+                    .filter(|(at, _)| Some(*at) != gone)
+                    .map(|(at, (&cpu, &(busy, irq, softirq)))| CpuUsage {
+                        cpu,
+                        busy: Nanos::from_millis(busy),
+                        irq: Nanos::from_millis(irq.min(busy / 2)),
+                        softirq: Nanos::from_millis(softirq.min(busy / 2)),
+                        yielding: yielding
+                            .as_ref()
+                            .map(|all| Nanos::from_millis(all[at].min(busy / 2))),
+                    })
+                    .collect(),
+                guests: name_guests(guests),
+                nics: names
+                    .iter()
+                    .zip(nics)
+                    .zip(0_u32..)
+                    .filter(|((_, (_, _, there)), _)| *there)
+                    .map(|((name, (queues, irqs, _)), at)| NicView {
+                        name: name.clone(),
+                        queues,
+                        irqs: (0..irqs)
+                            .map(|queue| IrqView {
+                                // Another NIC's, but not its queue of this number.
+                                irq: IrqId(40 + if shared { queue ^ at } else { 100 * at + queue }),
+                                queue,
+                                affinity: CpuSet::single(CpuId(0)),
+                                count: 0,
+                            })
+                            .collect(),
+                    })
+                    .collect(),
+                ..Snapshot::default()
+            }
+        },
+    )
 }
 
 /// Gives guests their ids, and names that say their class.

@@ -267,6 +267,15 @@ pub struct Usage {
 impl Usage {
     /// Indexes a snapshot's usages by CPU. Where no time passed, nothing was busy.
     pub fn new(cpus: &[CpuUsage], interval: Nanos) -> Usage {
+        Usage::of(cpus, interval, |usage| usage.busy)
+    }
+
+    /// Of it, in tasks that yield; none where nobody counts them.
+    pub fn yielding(cpus: &[CpuUsage], interval: Nanos) -> Usage {
+        Usage::of(cpus, interval, |usage| usage.yielding.unwrap_or_default())
+    }
+
+    fn of(cpus: &[CpuUsage], interval: Nanos, time: impl Fn(&CpuUsage) -> Nanos) -> Usage {
         let len = cpus
             .iter()
             .filter(|usage| usage.cpu.0 < MAX_CPUS)
@@ -277,7 +286,7 @@ impl Usage {
         if interval != Nanos::ZERO {
             for usage in cpus {
                 if let Some(share) = share.get_mut(usage.cpu.0 as usize) {
-                    *share = usage.busy.0.min(interval.0) as f64 / interval.0 as f64;
+                    *share = time(usage).0.min(interval.0) as f64 / interval.0 as f64;
                 }
             }
         }

@@ -11,14 +11,17 @@
 //! - when the group had no cores of its own: at the start, after a policy that shares cores, or for the first guest of a class.
 //!
 //! Best-effort guests that run on a group's cores for want of idle ones (modes P and E) would make it grow by what is not its
-//! demand; the time that their threads ran is taken off. Those that have cores of their own and leftovers besides (mode R) ran on their own
-//! for as long as those were busy, and elsewhere for the rest.
+//! demand; the time that their threads ran is taken off. Of those that have cores of their own and leftovers besides (mode R), what tasks ran on
+//! a group's cores that yield to all others is taken off, down to what the group's own threads ran: where an operator has all guests yield, those
+//! with an objective among them, it would leave nothing. Where nobody counts it, best-effort guests ran on their own cores for as long as those
+//! were busy, and on the vCPU group for the rest.
 
 use ostler_model::{
     ActMode, ByThreads, CpuSet, Group, Groups, GuestView, Nanos, Reason, ThreadUsage, Unmeasured,
 };
 
 use super::cores::{Cores, Usage};
+use super::weights::Leftovers;
 use crate::{Member, Seen};
 
 /// What each group used in the interval, in cores.
@@ -57,7 +60,7 @@ pub fn measure(
     seen: &Seen<'_>,
     cores: &Cores,
     previous: Option<&Groups>,
-    leftovers: bool,
+    leftovers: Leftovers,
     reasons: &mut Vec<Reason>,
 ) -> Demand {
     let usage = Usage::new(&seen.snapshot.cpus, seen.snapshot.interval);
@@ -73,19 +76,29 @@ pub fn measure(
         let why = match set {
             _ if observing => ByThreads::Observing,
             Some(set) if cores.within(&set) > 0 => {
-                let guests = previous.map_or(0.0, |groups| {
+                let busy = cores.busy(&set, &usage);
+                return Ok(previous.map_or(busy, |groups| {
                     let (home, _) = best_effort_home(groups);
                     // Summed only where it is taken off: it looks at every thread of every best-effort guest.
                     let run = || best_effort_run(seen) / cores.width();
-                    if home == group {
-                        run()
-                    } else if leftovers && home == Group::BestEffort && group == Group::Vcpu {
-                        (run() - cores.busy(&groups.best_effort, &usage)).max(0.0)
-                    } else {
-                        0.0
+                    match leftovers {
+                        _ if home == group => (busy - run()).max(0.0),
+                        Leftovers::OfAll => {
+                            let least = match group {
+                                Group::Vcpu => vcpu_run(seen),
+                                _ => workers_run(seen),
+                            };
+                            let (cpus, interval) = (&seen.snapshot.cpus, seen.snapshot.interval);
+                            let rest = busy - cores.busy(&set, &Usage::yielding(cpus, interval));
+                            rest.max((least / cores.width()).min(busy))
+                        }
+                        Leftovers::OfVcpus if group == Group::Vcpu => {
+                            let theirs = run() - cores.busy(&groups.best_effort, &usage);
+                            (busy - theirs.max(0.0)).max(0.0)
+                        }
+                        Leftovers::OfVcpus | Leftovers::Nothing => busy,
                     }
-                });
-                return Ok((cores.busy(&set, &usage) - guests).max(0.0));
+                }));
             }
             _ => ByThreads::NoCoresYet,
         };
@@ -154,14 +167,21 @@ pub fn vcpu_run(seen: &Seen<'_>) -> f64 {
     )
 }
 
-/// What vhost workers of latency-critical guests ran, and all time in interrupts and softirqs, in logical CPUs.
-fn queue_run(seen: &Seen<'_>) -> f64 {
-    let workers: u64 = seen
-        .roster
+/// What vhost workers of latency-critical guests ran, in logical CPUs.
+fn workers_run(seen: &Seen<'_>) -> f64 {
+    per_interval(seen, workers_nanos(seen))
+}
+
+fn workers_nanos(seen: &Seen<'_>) -> u64 {
+    seen.roster
         .latency_critical()
         .flat_map(|member| &member.view.vhost)
         .map(|worker| worker.usage.run.0)
-        .sum();
+        .sum()
+}
+
+/// The same, and all time in interrupts and softirqs.
+fn queue_run(seen: &Seen<'_>) -> f64 {
     let interval = seen.snapshot.interval.0;
     let interrupts: u64 = seen
         .snapshot
@@ -169,7 +189,7 @@ fn queue_run(seen: &Seen<'_>) -> f64 {
         .iter()
         .map(|usage| usage.irq.0.saturating_add(usage.softirq.0).min(interval))
         .sum();
-    per_interval(seen, workers.saturating_add(interrupts))
+    per_interval(seen, workers_nanos(seen).saturating_add(interrupts))
 }
 
 fn best_effort_run(seen: &Seen<'_>) -> f64 {

@@ -10,8 +10,8 @@
 //!   take a core from a neighbour that could use it; with too many vCPUs, two would be tied to one core while another idles.
 //! - **Cores of their own** (`cpus` of a guest's rule): its vCPUs stay on those of them that are the vCPU group's, pinned where there is one for each.
 //!   They are nobody's alone: others float over them as over the rest.
-//! - **Best-effort**: all threads on the best-effort group, where there is one, and on what is left of the vCPU group besides, where that costs
-//!   nobody anything ([`super::weights::leftovers`]). Otherwise (modes P and E) on idle cores, and where none is
+//! - **Best-effort**: all threads on the best-effort group, where there is one, and on what is left of the other groups besides, where that delays
+//!   nobody ([`super::weights::leftovers`]). Otherwise (modes P and E) on idle cores, and where none is
 //!   idle, on the vCPU group, where they yield ([`super::weights`]): they are suspended only by policies that promise cores to them when
 //!   there are any (R, Demeter-like).
 
@@ -23,6 +23,7 @@ use ostler_model::{
 use super::Queues;
 use super::cores::Assignment;
 use super::demand::{best_effort_home, old_after};
+use super::weights::Leftovers;
 use crate::{Member, Seen};
 
 /// What best-effort guests may do.
@@ -30,10 +31,8 @@ use crate::{Member, Seen};
 pub enum BestEffort {
     /// Nothing: there are no cores for them.
     Suspended,
-    /// Run where they have their cores ([`best_effort_home`]).
-    AtHome,
-    /// Those with cores of their own have the vCPU group's leftovers, too.
-    Leftovers,
+    /// Run where they have their cores ([`best_effort_home`]), and those with cores of their own on leftovers besides.
+    Running(Leftovers),
 }
 
 /// What is the same for all guests.
@@ -58,8 +57,15 @@ pub fn plan(seen: &Seen<'_>, terms: &Terms<'_>, reasons: &mut Vec<Reason>) -> Ve
     let (home, mut home_set) = best_effort_home(terms.groups);
     let cores = home_set.len();
     let suspend = terms.best_effort == BestEffort::Suspended;
-    if terms.best_effort == BestEffort::Leftovers && home == Group::BestEffort {
-        home_set = home_set.union(&terms.groups.vcpu);
+    if let BestEffort::Running(of) = terms.best_effort
+        && home == Group::BestEffort
+    {
+        if of != Leftovers::Nothing {
+            home_set.unite(&terms.groups.vcpu);
+        }
+        if of == Leftovers::OfAll {
+            home_set.unite(&terms.groups.nq);
+        }
     }
     if best_effort > 0 && !suspend {
         reasons.push(Reason::BestEffortOn { group: home, cores });

@@ -14,12 +14,13 @@ pub fn thresholds_in_force(seen: &Seen<'_>, memory: &PartitionState) -> Threshol
     explore::bounded(current.unwrap_or(configured))
 }
 
-/// Adds this period's sample and explores when there are enough. The previous groups, the peaks and the average are the caller's.
+/// Adds this period's sample and explores when there are enough. The previous groups, the peaks, the average and the room are the caller's.
 pub fn remember(
     seen: &Seen<'_>,
     memory: &PartitionState,
     thresholds: Thresholds,
     evidence: Option<(f64, f64)>,
+    latency: Latency,
     reasons: &mut Vec<Reason>,
 ) -> PartitionState {
     let configured = Some(seen.intent.partition.thresholds);
@@ -30,10 +31,10 @@ pub fn remember(
         vcpu_peaks: Vec::new(),
         nq_peaks: Vec::new(),
         average: None,
+        room: None,
         samples: Vec::new(),
         explorations: memory.explorations,
     };
-    let latency = worst_latency(seen, reasons);
     let Some(exploration) = &seen.intent.partition.exploration else {
         return next;
     };
@@ -42,7 +43,7 @@ pub fn remember(
         next.samples.reserve_exact(memory.samples.len() + 1);
         next.samples.extend_from_slice(&memory.samples);
     }
-    if let (Some(p95_over_slo), Some((vcpu, nq))) = (latency, evidence) {
+    if let (Some(p95_over_slo), Some((vcpu, nq))) = (latency.worst, evidence) {
         next.samples.push(Sample {
             p95_over_slo,
             vcpu: vcpu.clamp(0.0, 1.0),
@@ -65,17 +66,27 @@ pub fn remember(
     next
 }
 
-/// P95 over objective of the guest that fares worst, among those whose response times are of this period.
-fn worst_latency(seen: &Seen<'_>, reasons: &mut Vec<Reason>) -> Option<f64> {
-    let mut worst: Option<f64> = None;
+/// How guests with an objective fare.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Latency {
+    /// P95 over objective of the one that fares worst, among those whose response times are of this period.
+    pub worst: Option<f64>,
+    /// Whether any was ever seen to answer.
+    pub known: bool,
+}
+
+/// How they fared in this period.
+pub fn latency(seen: &Seen<'_>, reasons: &mut Vec<Reason>) -> Latency {
+    let mut found = Latency::default();
     for member in seen.roster.latency_critical() {
         let Some(slo) = member.slo.filter(|slo| slo.0 > 0) else {
             continue;
         };
+        found.known |= member.view.latency.is_some();
         match member.view.latency {
             Some(latency) if latency.responses > 0 && latency.age < seen.snapshot.interval => {
                 let ratio = latency.p95.0 as f64 / slo.0 as f64;
-                worst = Some(worst.map_or(ratio, |worst| worst.max(ratio)));
+                found.worst = Some(found.worst.map_or(ratio, |worst| worst.max(ratio)));
             }
             latency => reasons.push(Reason::NoLatency {
                 guest: member.view.id.clone(),
@@ -83,5 +94,5 @@ fn worst_latency(seen: &Seen<'_>, reasons: &mut Vec<Reason>) -> Option<f64> {
             }),
         }
     }
-    worst
+    found
 }

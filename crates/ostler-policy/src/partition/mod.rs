@@ -45,7 +45,8 @@
 //! - With one group alone, P gives it all cores when it is that of the vCPUs. Queues alone follow E in every mode, and leave a
 //!   core to best-effort guests, whose traffic they carry.
 //! - Best-effort guests that share cores with latency-critical ones yield to them there ([`weights`]). Under R they have what is left of the
-//!   vCPU group besides cores of their own ([`weights::leftovers`]).
+//!   groups' cores besides cores of their own ([`weights::leftovers`]), of queues' while response times have room
+//!   for it ([`room`]).
 //! - Demand is held: a group grows at once, and gives cores up when its demand has been lower for a while ([`peaks`]). P, which always
 //!   gives all, divides by averages ([`average`], [`allocate::steady_performance`]).
 //! - When nothing could be measured (the first snapshot, or one too old), the cores stay as they were; when there is no before,
@@ -66,11 +67,12 @@ pub mod guests;
 mod memory;
 pub mod nics;
 mod peaks;
+mod room;
 pub mod weights;
 
 use ostler_model::{
     Group, Groups, GuestPlan, NicPlan, NodeId, PartitionPolicy, PartitionState, QueueCount, Reason,
-    Thresholds,
+    Room, Thresholds,
 };
 
 use crate::{Ledger, Seen};
@@ -78,6 +80,8 @@ use allocate::Split;
 use baselines::Pool;
 use cores::{Assignment, Cores, Lined};
 use guests::{BestEffort, Terms};
+use memory::Latency;
+use weights::Leftovers;
 
 /// The layer's part of a decision. The cores are in the ledger.
 #[derive(Clone, Debug, PartialEq)]
@@ -106,6 +110,17 @@ struct Needs {
     nq: bool,
 }
 
+impl Needs {
+    /// There are NICs, or there aren't.
+    fn of(seen: &Seen<'_>, nics: bool) -> Needs {
+        let mut critical = seen.roster.latency_critical();
+        Needs {
+            vcpu: seen.roster.latency_critical_count() > 0,
+            nq: nics || critical.any(|member| !member.view.vhost.is_empty()),
+        }
+    }
+}
+
 /// Everything that the policies of this layer look at.
 struct Scene<'a> {
     seen: &'a Seen<'a>,
@@ -118,8 +133,8 @@ struct Scene<'a> {
     thresholds: Thresholds,
     /// Whether this period's measurements count.
     measured: bool,
-    /// Whether best-effort guests have leftovers besides their own cores.
-    leftovers: bool,
+    /// What best-effort guests may have besides their own cores.
+    leftovers: Leftovers,
     /// What was remembered.
     memory: &'a PartitionState,
 }
@@ -159,7 +174,14 @@ pub fn decide(
             nics: Vec::new(),
             memory: PartitionState {
                 previous: None,
-                ..memory::remember(seen, before, thresholds, None, reasons)
+                ..memory::remember(
+                    seen,
+                    before,
+                    thresholds,
+                    None,
+                    memory::latency(seen, reasons),
+                    reasons,
+                )
             },
         };
     }
@@ -177,14 +199,7 @@ pub fn decide(
         .is_ok();
     let leftovers = weights::leftovers(seen, reasons);
     let scene = Scene {
-        needs: Needs {
-            vcpu: seen.roster.latency_critical_count() > 0,
-            nq: !present.is_empty()
-                || seen
-                    .roster
-                    .latency_critical()
-                    .any(|member| !member.view.vhost.is_empty()),
-        },
+        needs: Needs::of(seen, !present.is_empty()),
         before: previous
             .filter(|groups| !groups.shared)
             .map_or(Split::default(), |groups| Split {
@@ -206,25 +221,15 @@ pub fn decide(
     let division = scene.divide(&near, ledger, reasons);
 
     let groups = *ledger.groups();
-    let promises_cores = matches!(
-        seen.intent.partition.policy,
-        PartitionPolicy::Resource | PartitionPolicy::Demeter { .. }
-    );
+    let latency = memory::latency(seen, reasons);
+    let room = scene.room(latency, division.demand);
+    let leftovers = weights::lend(leftovers, room, reasons);
     let terms = Terms {
         groups: &groups,
         assignment: &division.assignment,
         queues: division.queues,
         pin: division.isolated,
-        best_effort: if promises_cores
-            && groups.best_effort.is_empty()
-            && (measured || previous.is_some())
-        {
-            BestEffort::Suspended
-        } else if leftovers {
-            BestEffort::Leftovers
-        } else {
-            BestEffort::AtHome
-        },
+        best_effort: scene.best_effort(&groups, leftovers),
         confine: division.confine,
     };
     let mut guests = guests::plan(seen, &terms, reasons);
@@ -246,7 +251,15 @@ pub fn decide(
                 .demand
                 .map(|demand| scene.average(demand))
                 .or(before.average),
-            ..memory::remember(seen, before, thresholds, division.evidence, reasons)
+            room,
+            ..memory::remember(
+                seen,
+                before,
+                thresholds,
+                division.evidence,
+                latency,
+                reasons,
+            )
         },
     }
 }
@@ -312,6 +325,34 @@ impl Scene<'_> {
             evidence,
             demand,
         }
+    }
+
+    /// What best-effort guests may do: policies that promise cores to them suspend them when there are none, unless that is for want of a measurement.
+    fn best_effort(&self, groups: &Groups, leftovers: Leftovers) -> BestEffort {
+        let promises_cores = matches!(
+            self.seen.intent.partition.policy,
+            PartitionPolicy::Resource | PartitionPolicy::Demeter { .. }
+        );
+        let known = self.measured || self.previous.is_some();
+        if promises_cores && groups.best_effort.is_empty() && known {
+            BestEffort::Suspended
+        } else {
+            BestEffort::Running(leftovers)
+        }
+    }
+
+    /// How near objectives are, where queues' cores could be lent; not otherwise, so that it is looked at anew when they can.
+    fn room(&self, latency: Latency, demand: Option<(f64, f64)>) -> Option<Room> {
+        if self.leftovers != Leftovers::OfAll {
+            return None;
+        }
+        let Some((_, nq)) = demand else {
+            return self.memory.room;
+        };
+        let ratio = latency.worst.or(latency.known.then_some(0.0));
+        let peak = self.peak(&self.memory.nq_peaks, nq);
+        let interval = self.seen.snapshot.interval;
+        room::after(self.memory.room, ratio, peak, interval, self.seen.now)
     }
 
     /// Time-sharing: everything floats over everything.

@@ -9,8 +9,8 @@
 //! is a function of the plans alone, so it is as stable as they are.
 
 use ostler_model::{
-    Alternative, Class, CpuSet, CpuWeight, GuestPlan, Layer, PartitionPolicy, Reason, RunState,
-    SharedCores,
+    Alternative, Class, CpuSet, CpuWeight, GuestPlan, Layer, PartitionPolicy, Reason, Room,
+    RunState, SharedCores,
 };
 
 use crate::Seen;
@@ -73,17 +73,31 @@ pub fn give(seen: &Seen<'_>, guests: &mut [GuestPlan], reasons: &mut Vec<Reason>
     });
 }
 
-/// Whether best-effort guests that have cores of their own may also have what latency-critical vCPUs leave of theirs: as the policy is R, as
-/// it is wanted, and as they cost those nothing there. A reason says why not.
+/// What best-effort guests with cores of their own have besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leftovers {
+    /// Nothing.
+    Nothing,
+    /// What vCPUs leave of their cores.
+    OfVcpus,
+    /// What queues leave of theirs, too.
+    OfAll,
+}
+
+/// Whether best-effort guests that have cores of their own may also have what latency-critical guests leave of theirs: as the policy is R, as
+/// it is wanted, and as they delay nobody there. A reason says why not.
 ///
-/// R sizes the vCPU group for its peaks, so that much of it is idle most of the time: in the lab's ramp two thirds. Isolation asks for
+/// R sizes its groups for their peaks, so that much of them is idle most of the time: in the lab's ramp two thirds. Isolation asks for
 /// cores that nobody else *delays*, and who is idle for the scheduler is preempted at once. Not so on the sibling of an SMT core, where
 /// both run at half the speed: there, cores stay apart.
-pub fn leftovers(seen: &Seen<'_>, reasons: &mut Vec<Reason>) -> bool {
+///
+/// What best-effort guests ran on a group's cores isn't the group's demand. On those of the vCPUs it can be told without anybody counting
+/// it ([`super::demand`]); on the queues', where softirqs have no thread that could be summed over, somebody must.
+pub fn leftovers(seen: &Seen<'_>, reasons: &mut Vec<Reason>) -> Leftovers {
     let intent = &seen.intent.partition;
     let both = seen.roster.latency_critical_count() > 0 && seen.roster.best_effort_count() > 0;
     if intent.policy != PartitionPolicy::Resource || !intent.leftovers || !both {
-        return false;
+        return Leftovers::Nothing;
     }
     let why = if intent.best_effort != SharedCores::Idle {
         "the configuration doesn't have them idle there"
@@ -91,17 +105,44 @@ pub fn leftovers(seen: &Seen<'_>, reasons: &mut Vec<Reason>) -> bool {
         "this host's cgroups have no CPU weights"
     } else if siblings(seen) {
         "a core's SMT siblings slow each other down"
+    } else if counts_yielding(seen) {
+        return Leftovers::OfAll;
     } else {
-        return true;
+        reasons.push(not_left("queues", "this host doesn't count what yields"));
+        return Leftovers::OfVcpus;
     };
-    reasons.push(Reason::TurnedDown {
+    reasons.push(not_left("latency-critical guests", why));
+    Leftovers::Nothing
+}
+
+/// What of the leftovers is had, by how near objectives are: queues' while there is room ([`super::room`]).
+pub fn lend(may: Leftovers, room: Option<Room>, reasons: &mut Vec<Reason>) -> Leftovers {
+    if may != Leftovers::OfAll {
+        return may;
+    }
+    let why = match room {
+        Some(room) if room.lent => return may,
+        Some(_) => "P95 is, or was under as much load, too near an objective",
+        None => "nobody with an objective was seen to answer yet",
+    };
+    reasons.push(not_left("queues", why));
+    Leftovers::OfVcpus
+}
+
+fn not_left(whose: &'static str, why: &'static str) -> Reason {
+    Reason::TurnedDown {
         layer: Layer::Partition,
         alternative: Alternative {
-            what: "what latency-critical vCPUs leave of their cores, for best-effort guests".into(),
+            what: format!("what {whose} leave of their cores, for best-effort guests").into(),
             why: why.into(),
         },
-    });
-    false
+    }
+}
+
+/// Whether it is known of every CPU what tasks ran there that yield.
+fn counts_yielding(seen: &Seen<'_>) -> bool {
+    let cpus = &seen.snapshot.cpus;
+    !cpus.is_empty() && cpus.iter().all(|usage| usage.yielding.is_some())
 }
 
 /// Where each kind of a guest's threads may run.

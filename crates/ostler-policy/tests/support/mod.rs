@@ -9,8 +9,8 @@
 use ostler_check::check;
 use ostler_model::testing::rules;
 use ostler_model::{
-    ActMode, AgentHealth, AgentState, AgentView, Cpu, CpuId, CpuSet, CpuUsage, Facts, GuestSource,
-    GuestView, Intent, IrqId, IrqView, LatencyView, Nanos, NicFacts, NicView, NodeId,
+    ActMode, AgentHealth, AgentState, AgentView, Cpu, CpuId, CpuSet, CpuUsage, CpuWeight, Facts,
+    GuestSource, GuestView, Intent, IrqId, IrqView, LatencyView, Nanos, NicFacts, NicView, NodeId,
     PartitionPolicy, Pid, Plan, Reason, RunState, Snapshot, State, ThreadUsage, Tid, Topology,
     VcpuView, VhostView,
 };
@@ -117,6 +117,7 @@ pub fn snapshot(facts: &Facts, guests: Vec<GuestView>) -> Snapshot {
                 busy: Nanos::ZERO,
                 irq: Nanos::ZERO,
                 softirq: Nanos::ZERO,
+                yielding: Some(Nanos::ZERO),
             })
             .collect(),
         guests,
@@ -173,6 +174,8 @@ pub struct Fluid {
     pub state: State,
     pub plan: Plan,
     pub reasons: Vec<Reason>,
+    /// Whether the host counts what yields.
+    pub counts_yielding: bool,
     backlog: [f64; 2],
     seq: u64,
 }
@@ -206,6 +209,7 @@ impl Fluid {
             state: decision.state,
             plan: decision.plan,
             reasons: decision.reasons,
+            counts_yielding: true,
             backlog: [0.0; 2],
             seq: 1,
         }
@@ -235,6 +239,11 @@ impl Fluid {
         let mut next = snapshot(&self.facts, guests);
         next.seq = self.seq;
         next.at = Nanos(PERIOD.0 * self.seq);
+        if !self.counts_yielding {
+            for usage in &mut next.cpus {
+                usage.yielding = None;
+            }
+        }
         let groups = self.plan.groups;
         let mut utilisation = [0.0; 2];
         // A shared pool does both kinds of work.
@@ -253,11 +262,19 @@ impl Fluid {
         }
         let best_effort = self.plan.guests.iter().find(|g| g.guest.as_str() == "be0");
         if let Some(plan) = best_effort.filter(|plan| plan.run == RunState::Running) {
-            let shared = plan.vcpu_cpus.intersection(&groups.vcpu);
             // All of its own cores, and what is left of others'.
-            let own = plan.vcpu_cpus.difference(&groups.vcpu);
-            let ran = f64::from(own.len()) + (1.0 - utilisation[0]) * f64::from(shared.len());
-            busy(&mut next, &plan.vcpu_cpus, 1.0);
+            let mut ran = 0.0;
+            for usage in &mut next.cpus {
+                if !plan.vcpu_cpus.contains(usage.cpu) {
+                    continue;
+                }
+                let left = PERIOD.0 - usage.busy.0;
+                usage.busy = PERIOD;
+                if plan.weight == CpuWeight::Idle && self.counts_yielding {
+                    usage.yielding = Some(Nanos(left));
+                }
+                ran += left as f64 / PERIOD.0 as f64;
+            }
             next.guests[0].vcpus[0].usage.run = nanos(ran);
         } else if best_effort.is_some() {
             next.guests[0].frozen = true;

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use libbpf_rs::{ErrorKind, Link, Object, ObjectBuilder, ProgramInput};
 use ostler_abi::bpf::{
-    ACCT_HARDIRQ, ACCT_SOFTIRQ, ACCT_STATE_BITS, ACCT_TASK, AcctBucket, CpuAcct, ThreadArgs,
-    ThreadSlot,
+    ACCT_HARDIRQ, ACCT_SOFTIRQ, ACCT_STATE_BITS, ACCT_TASK, ACCT_YIELDS, AcctBucket, CpuAcct,
+    ThreadArgs, ThreadSlot,
 };
 use ostler_model::{CpuId, CpuSet, Pid};
 
@@ -51,13 +51,14 @@ const VECTORS: [&str; 10] = [
 ];
 
 /// Which of a CPU's words counts its switches.
-const ACCT_SWITCHES: usize = 6;
+const ACCT_SWITCHES: usize = 7;
 
 /// Where a CPU's time went since the programs were attached, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CpuTotals {
     pub(crate) idle: u64,
     pub(crate) task: u64,
+    pub(crate) yielding: u64,
     pub(crate) softirq: u64,
     pub(crate) irq: u64,
     pub(crate) switches: u64,
@@ -212,7 +213,7 @@ impl HostBpf {
                 return None;
             }
             let started = at(1);
-            let mut ns = [at(2), at(3), at(4), at(5)];
+            let mut ns = [at(2), at(3), at(4), at(5), at(6)];
             let since = word >> ACCT_STATE_BITS;
             // In the middle of a change the sum is behind (see bpf/core/acct.h).
             if at(0) != word || started.wrapping_add(ns.iter().sum::<u64>()) != since {
@@ -223,12 +224,13 @@ impl HostBpf {
             return Some(CpuTotals {
                 idle: ns[AcctBucket::Idle as usize],
                 task: ns[AcctBucket::Task as usize],
+                yielding: ns[AcctBucket::Yielding as usize],
                 softirq: ns[AcctBucket::Softirq as usize],
                 irq: ns[AcctBucket::Hardirq as usize],
                 switches: at(ACCT_SWITCHES),
-                migrations: at(7),
-                irqs: at(8),
-                kvm_exits: at(9),
+                migrations: at(ACCT_SWITCHES + 1),
+                irqs: at(ACCT_SWITCHES + 2),
+                kvm_exits: at(ACCT_SWITCHES + 3),
             });
         }
         None
@@ -304,6 +306,8 @@ fn bucket(word: u64) -> AcctBucket {
         AcctBucket::Hardirq
     } else if word & ACCT_SOFTIRQ != 0 {
         AcctBucket::Softirq
+    } else if word & ACCT_YIELDS != 0 {
+        AcctBucket::Yielding
     } else if word & ACCT_TASK != 0 {
         AcctBucket::Task
     } else {

@@ -1,7 +1,9 @@
 //! The accounting on the real kernel.
 
+use std::fs;
 use std::net::UdpSocket;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -39,7 +41,7 @@ fn pin(cpu: CpuId) {
 }
 
 fn total(cpu: &CpuTotals) -> u64 {
-    cpu.idle + cpu.task + cpu.softirq + cpu.irq
+    cpu.idle + cpu.task + cpu.yielding + cpu.softirq + cpu.irq
 }
 
 fn thread_ns() -> u64 {
@@ -196,4 +198,132 @@ fn softirq_time_is_told_apart() {
         after.irqs > before.irqs || bpf.vectors() == 0,
         "at least the timer fired"
     );
+}
+
+/// A cgroup of the test's own, idle for the scheduler, with one below it that isn't by itself.
+struct IdleGroup {
+    upper: PathBuf,
+    lower: PathBuf,
+}
+
+impl IdleGroup {
+    /// Where cgroups have CPU weights, of either version. What is missing, if that can't be had.
+    fn new(name: &str) -> Result<IdleGroup, String> {
+        let root = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup"]
+            .map(Path::new)
+            .into_iter()
+            .find(|root| root.join("cgroup.procs").exists())
+            .ok_or("there are no cgroups")?;
+        let upper = root.join(format!("ostler-{name}-{}", std::process::id()));
+        let lower = upper.join("below");
+        let made = IdleGroup { upper, lower };
+        fs::create_dir_all(&made.lower).map_err(|error| error.to_string())?;
+        fs::write(made.upper.join("cpu.idle"), "1")
+            .map_err(|error| format!("no cgroup that is idle: {error}"))?;
+        Ok(made)
+    }
+}
+
+impl Drop for IdleGroup {
+    fn drop(&mut self) {
+        for path in [&self.lower, &self.upper] {
+            let _ = fs::remove_dir(path);
+        }
+    }
+}
+
+/// A process that computes on one CPU, for as long as it is held.
+struct Process(Child);
+
+impl Process {
+    fn start(cpu: CpuId) -> Process {
+        let child = Command::new("sh")
+            .args(["-c", "while :; do :; done"])
+            .spawn()
+            .expect("a shell");
+        let mut mask = Mask::new();
+        mask.set(cpu.0 as usize);
+        let pid = rustix::process::Pid::from_child(&child);
+        sched_setaffinity(Some(pid), &mask).expect("an online CPU");
+        Process(child)
+    }
+
+    fn move_to(&self, group: &Path) {
+        fs::write(group.join("cgroup.procs"), self.0.id().to_string()).expect("a cgroup of ours");
+    }
+
+    /// What it ran by the scheduler's own count, ns.
+    fn ran(&self) -> u64 {
+        let text = fs::read_to_string(format!("/proc/{}/schedstat", self.0.id())).unwrap();
+        text.split_ascii_whitespace()
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What runs in a cgroup that is idle, or below one, is told apart from what doesn't: all of it, and nothing else.
+#[test]
+fn who_yields_is_told_apart() {
+    let test = "who_yields_is_told_apart";
+    let Some(bpf) = load(test) else {
+        return;
+    };
+    let group = match IdleGroup::new(test) {
+        Ok(group) => group,
+        Err(why) => {
+            println!("SKIP {test}: {why}");
+            return;
+        }
+    };
+    let cpu = last_cpu();
+    let read = || (0..1000).find_map(|_| bpf.cpu(cpu, now().0)).unwrap();
+    for (place, yields) in [
+        (None, false),
+        (Some(&group.upper), true),
+        (Some(&group.lower), true),
+    ] {
+        let process = Process::start(cpu);
+        if let Some(place) = place {
+            process.move_to(place);
+        }
+        // What it is shows at its next switch, so that there is to be one: both are made to take turns.
+        let other = Spinner::start(cpu);
+        let due = Instant::now() + Duration::from_mins(1);
+        let switched = read().switches;
+        while read().switches < switched + 4 {
+            assert!(Instant::now() < due, "nothing switches on {cpu:?}");
+            thread::sleep(Duration::from_millis(1));
+        }
+        other.stop();
+        let (before, ran_before) = (read(), process.ran());
+        while process.ran() < ran_before + 20_000_000 {
+            assert!(Instant::now() < due, "it has no CPU time");
+            thread::sleep(Duration::from_millis(5));
+        }
+        let ran = process.ran() - ran_before;
+        let after = read();
+        let (task, yielding) = (after.task - before.task, after.yielding - before.yielding);
+        println!("in {place:?}: ran {ran}, task {task}, yielding {yielding}");
+        // Interrupts are counted as its own time by the scheduler, and not here.
+        let aside = (after.irq - before.irq) + (after.softirq - before.softirq);
+        // Others of this machine's idle cgroups may run there too, and the clock is read a little before and after.
+        let slack = 5_000_000;
+        let own = if yields { yielding } else { task };
+        assert!(
+            own + slack >= ran.saturating_sub(aside),
+            "{own} of {ran} in {place:?}"
+        );
+        if !yields {
+            assert!(yielding <= slack, "{yielding} yields, with nobody idle");
+        }
+    }
 }

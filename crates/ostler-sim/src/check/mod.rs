@@ -126,6 +126,8 @@ struct SeenCore {
     cpu: CpuId,
     doing: Doing,
     since: Nanos,
+    /// Whether whose turn it is yields.
+    yields: bool,
     time: CoreTime,
 }
 
@@ -147,6 +149,7 @@ impl Watcher {
             cpu,
             doing: view.doing(cpu),
             since: view.now(),
+            yields: false,
             time: CoreTime::default(),
         });
         let mut watcher = Watcher {
@@ -170,7 +173,10 @@ impl Watcher {
                 }
                 Doing::Hard => core.time.hard += past,
                 Doing::Soft => core.time.soft += past,
-                Doing::Thread => core.time.threads += past,
+                Doing::Thread => {
+                    core.time.threads += past;
+                    core.time.yielding += if core.yields { past } else { 0 };
+                }
             }
         }
         for thread in &mut self.threads {
@@ -189,6 +195,9 @@ impl Watcher {
     fn see(&mut self, view: View<'_>) {
         for core in &mut self.cores {
             let doing = view.doing(core.cpu);
+            core.yields = view
+                .running(core.cpu)
+                .is_some_and(|thread| view.yields(thread));
             if doing != core.doing {
                 core.doing = doing;
                 core.since = view.now();

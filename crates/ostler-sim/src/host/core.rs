@@ -29,6 +29,8 @@ pub enum Doing {
 pub struct CoreTime {
     /// In threads.
     pub threads: u64,
+    /// Of it, in those that yield to all others.
+    pub yielding: u64,
     /// In hard interrupts.
     pub hard: u64,
     /// In softirqs before threads; what ksoftirqd does is a thread's.
@@ -38,7 +40,10 @@ pub struct CoreTime {
 }
 
 impl CoreTime {
-    pub(super) fn add(&mut self, doing: Doing, past: u64) {
+    pub(super) fn add(&mut self, doing: Doing, yields: bool, past: u64) {
+        if yields && doing == Doing::Thread {
+            self.yielding += past;
+        }
         let account = match doing {
             Doing::Idle(state) | Doing::Waking(state) => &mut self.idle[usize::from(state)],
             Doing::Hard => &mut self.hard,
@@ -161,10 +166,10 @@ impl Core {
         }
     }
 
-    /// Puts the time until now into the accounts; returns how much it was.
-    pub fn account(&mut self, now: Nanos) -> u64 {
+    /// Puts the time until now into the accounts, of a thread that yields or doesn't, if one has it; returns how much it was.
+    pub fn account(&mut self, yields: bool, now: Nanos) -> u64 {
         let past = now.0 - self.since.0;
-        self.time.add(self.doing, past);
+        self.time.add(self.doing, yields, past);
         self.since = now;
         past
     }

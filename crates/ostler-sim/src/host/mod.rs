@@ -314,15 +314,19 @@ impl Host {
 
     /// A cgroup's weight (100 is what all begin with), or that it is idle.
     pub fn set_weight(&mut self, group: GroupId, weight: u32, idle: bool, now: Nanos) {
+        let known = &self.groups[group.0 as usize];
+        let queues: Vec<(usize, u32)> = (0..self.map.len)
+            .map(|at| (at, known.queues[at]))
+            .filter(|(_, queue)| *queue != NONE)
+            .collect();
+        for (at, _) in &queues {
+            self.reckon(*at as u32, now);
+        }
         let known = &mut self.groups[group.0 as usize];
         known.weight = (weight * WEIGHT / 100).max(2);
         known.idle = idle;
-        for at in 0..self.map.len {
-            let queue = self.groups[group.0 as usize].queues[at];
-            if queue != NONE {
-                self.reckon(at as u32, now);
-                self.share(queue, now);
-            }
+        for (_, queue) in queues {
+            self.share(queue, now);
         }
     }
 

@@ -12,13 +12,14 @@ use crate::work::{FULL_SPEED, Next, ThreadId, Work};
 impl Host {
     /// Puts what a core did until now into all accounts.
     pub(super) fn reckon(&mut self, cpu: u32, now: Nanos) {
-        let core = &mut self.cores[cpu as usize];
-        if core.since == now {
+        if self.cores[cpu as usize].since == now {
             return;
         }
+        let running = self.cores[cpu as usize].running;
+        let yields = self.yields(running);
+        let core = &mut self.cores[cpu as usize];
         let factor = core.factor(self.costs.smt);
-        let past = core.account(now);
-        let running = core.running;
+        let past = core.account(yields, now);
         match core.doing {
             Doing::Thread => {
                 let ahead = past.min(core.overhead);
@@ -53,6 +54,15 @@ impl Host {
             thread.time.held += past;
             thread.since = now;
         }
+    }
+
+    /// Whether a thread's cgroup is idle for the scheduler, so that it yields to all others; [`NONE`] doesn't.
+    pub(super) fn yields(&self, thread: u32) -> bool {
+        let Some(thread) = self.threads.get(thread as usize) else {
+            return false;
+        };
+        let in_idle = |group: u32| self.groups[group as usize].idle;
+        !thread.boost && thread.group.is_some_and(in_idle)
     }
 
     /// Has a core do something else. Its accounts are up to now.

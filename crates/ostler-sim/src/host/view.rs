@@ -42,7 +42,11 @@ impl View<'_> {
     pub fn core_time(&self, cpu: CpuId) -> CoreTime {
         let core = &self.host.cores[cpu.0 as usize];
         let mut time = core.time;
-        time.add(core.doing, self.now.0 - core.since.0);
+        time.add(
+            core.doing,
+            self.host.yields(core.running),
+            self.now.0 - core.since.0,
+        );
         time
     }
 
@@ -109,6 +113,11 @@ impl View<'_> {
     /// A thread's cgroup.
     pub fn group(&self, thread: ThreadId) -> Option<GroupId> {
         self.host.threads[thread.0 as usize].group.map(GroupId)
+    }
+
+    /// Whether a thread yields to all others.
+    pub fn yields(&self, thread: ThreadId) -> bool {
+        self.host.yields(thread.0)
     }
 
     /// Whether a cgroup is frozen.

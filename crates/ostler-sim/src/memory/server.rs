@@ -536,6 +536,7 @@ fn idle(cpu: &Cpu) -> CpuUsage {
         busy: Nanos::ZERO,
         irq: Nanos::ZERO,
         softirq: Nanos::ZERO,
+        yielding: Some(Nanos::ZERO),
     }
 }
 

@@ -143,6 +143,7 @@ impl Steward {
                 busy: since(time.busy(), known.busy()),
                 irq: since(time.hard, known.hard),
                 softirq: since(time.soft, known.soft),
+                yielding: Some(since(time.yielding, known.yielding)),
             }
         });
         usage.collect()

@@ -393,6 +393,7 @@ fn busy_snapshot(seq: u64) -> Snapshot {
                 busy: Nanos(load(u64::from(cpu))),
                 irq: Nanos::ZERO,
                 softirq: Nanos(load(u64::from(cpu)) / 4),
+                yielding: None,
             })
             .collect(),
         guests: vec![guest("batch", 200, 2), guest("web", 100, 4)],

@@ -32,6 +32,7 @@ fn seen(nic: u32) -> (f64, f64, f64) {
         busy: Nanos::from_millis(10),
         irq: Nanos::ZERO,
         softirq: Nanos::ZERO,
+        yielding: None,
     });
     world.work.inner.fill(&mut snapshot);
     let first = snapshot.sockets[0];
@@ -118,6 +119,7 @@ fn guests_at_a_node_have_each_other_wait_longer() {
             busy: secs(1),
             irq: Nanos::ZERO,
             softirq: Nanos::ZERO,
+            yielding: None,
         });
         world.work.inner.fill(&mut snapshot);
         (
