@@ -237,7 +237,9 @@ pub struct Room {
     pub lent: bool,
     /// Since when.
     pub since: Nanos,
-    /// What queues needed when cores were last taken back, in cores; `None`: they weren't, or it is another load now.
+    /// What queues need at most for all that is known, in cores: a load that was looked at.
+    pub demand: f64,
+    /// What queues needed when cores were last taken back for P95, in cores; `None`: they weren't, or it is another load now.
     pub taken_at: Option<f64>,
     /// How long after that it is tried again.
     pub trial: Nanos,

@@ -5,8 +5,11 @@
 //! (`docs/vspace.md`), and little of it shows as demand. So demand can't tell when it becomes too much; response times can. Queues' cores are lent
 //! as long as P95 is well within the objective of the guest that fares worst, and taken back when it no longer is.
 //!
-//! **Not again at once.** Once they are taken back P95 falls, which says nothing about what would be if they were lent. So they are lent again
-//! when queues need notably less than they did, or else on trial, after a while that doubles with each trial that fails.
+//! **A greater load is looked at first.** Response times tell of a load when it has been there for a while. So as soon as queues need notably more
+//! than what lending is known to be fine for, cores are taken back, and lent again a moment later if P95 has room then.
+//!
+//! **Not again at once.** Once they are taken back because P95 came near, it falls, which says nothing about what would be if they were lent. So they
+//! are lent again when queues need notably less than they did, or else on trial, after a while that doubles with each trial that fails.
 //!
 //! P95 of a period is of a hundred answers, or fewer: what counts is its average over about a second. A guest that has no answers in a period is delayed by
 //! nobody. Where no guest has an objective, or none was ever seen to answer, nobody can tell, and nothing is lent. The paper has nothing of this
@@ -19,8 +22,12 @@ const TAKE_BACK: f64 = 0.6;
 const LEND: f64 = 0.5;
 /// What P95 is averaged over.
 const MEMORY: Nanos = Nanos::from_secs(1);
-/// What queues' demand has to have fallen to, of what it was when cores were taken back, to be no longer the same load.
-const LESS: f64 = 0.8;
+/// How long a load is looked at before anything is lent under it: by then the average is of it.
+const SETTLE: Nanos = MEMORY;
+/// Queues need notably more than they did from this factor on, and so much besides, in cores.
+const MORE: (f64, f64) = (1.25, 0.05);
+/// And notably less below this factor.
+const LESS: f64 = 0.67;
 /// How long until a trial, the first time and at most.
 const TRIAL: Nanos = Nanos::from_secs(10);
 const TRIAL_MAX: Nanos = Nanos::from_secs(320);
@@ -38,31 +45,40 @@ pub fn after(
     let Some(before) = before else {
         return Some(Room {
             p95_over_slo: seen,
-            lent: seen <= LEND,
+            lent: false,
             since: now,
+            demand,
             taken_at: None,
             trial: TRIAL,
         });
     };
     let weight = 1.0 - (-(interval.0 as f64) / MEMORY.0 as f64).exp();
+    let average = before.p95_over_slo + weight * (seen - before.p95_over_slo);
     let mut room = Room {
-        p95_over_slo: before.p95_over_slo + weight * (seen - before.p95_over_slo),
+        p95_over_slo: average,
         ..before
     };
     let lasted = now.saturating_sub(room.since);
-    if room.lent {
-        if room.p95_over_slo > TAKE_BACK {
-            room.trial = if room.taken_at.is_some() && lasted < room.trial {
-                Nanos(room.trial.0.saturating_mul(2).min(TRIAL_MAX.0))
-            } else {
-                TRIAL
-            };
-            (room.lent, room.taken_at, room.since) = (false, Some(demand), now);
+    let more = demand > room.demand * MORE.0 + MORE.1;
+    if room.lent && average > TAKE_BACK {
+        room.trial = if room.taken_at.is_some() && lasted < room.trial {
+            Nanos(room.trial.0.saturating_mul(2).min(TRIAL_MAX.0))
+        } else {
+            TRIAL
+        };
+        (room.lent, room.since) = (false, now);
+        (room.demand, room.taken_at) = (demand, Some(demand));
+    } else if more {
+        // Another load than is known of.
+        (room.lent, room.since, room.demand) = (false, now, demand);
+    } else if room.lent {
+        if average <= LEND {
+            room.demand = room.demand.max(demand);
         }
-    } else if room.p95_over_slo <= LEND {
+    } else if average <= LEND {
         let less = room.taken_at.is_none_or(|then| demand < LESS * then);
-        if less || lasted >= room.trial {
-            (room.lent, room.since) = (true, now);
+        if lasted >= if less { SETTLE } else { room.trial } {
+            (room.lent, room.since, room.demand) = (true, now, demand);
             if less {
                 (room.taken_at, room.trial) = (None, TRIAL);
             }
@@ -100,7 +116,25 @@ mod tests {
     #[test]
     fn it_is_lent_while_there_is_room() {
         let lent = run(1000, |_, lent| (Some(if lent { 0.45 } else { 0.3 }), 0.2));
-        assert!(lent.iter().all(|lent| *lent));
+        assert!(lent[11..].iter().all(|lent| *lent));
+    }
+
+    /// A load that grows is looked at before anything is lent under it, each time; one that falls and comes again is known.
+    #[test]
+    fn a_greater_load_is_looked_at_first() {
+        let lent = run(400, |at, _| {
+            (
+                Some(0.3),
+                if (100..200).contains(&at) || at >= 300 {
+                    0.5
+                } else {
+                    0.2
+                },
+            )
+        });
+        assert!(lent[11..98].iter().all(|lent| *lent));
+        assert!(lent[99..109].iter().all(|lent| !lent));
+        assert!(lent[111..].iter().all(|lent| *lent));
     }
 
     /// Where lending takes what room there is, it is tried ever more rarely: in an hour for less than a hundredth of the time.
@@ -142,7 +176,7 @@ mod tests {
         #[test]
         fn one_bad_period_takes_nothing_back(bad in 0.0..3.0_f64, at in 50..90_u64) {
             let lent = run(100, |now, _| (Some(if now == at { bad } else { 0.3 }), 0.3));
-            prop_assert!(lent.iter().all(|lent| *lent));
+            prop_assert!(lent[11..].iter().all(|lent| *lent));
         }
     }
 }
