@@ -41,7 +41,8 @@ pub fn after(
     interval: Nanos,
     now: Nanos,
 ) -> Option<Room> {
-    let seen = p95_over_slo?;
+    // A missed objective is missed, by however much: what is long past isn't to be remembered for longer.
+    let seen = p95_over_slo?.min(1.0);
     let Some(before) = before else {
         return Some(Room {
             p95_over_slo: seen,
@@ -173,8 +174,15 @@ mod tests {
             }
         }
 
+        /// However much an objective was missed, a second later that is forgotten.
         #[test]
-        fn one_bad_period_takes_nothing_back(bad in 0.0..3.0_f64, at in 50..90_u64) {
+        fn a_miss_is_a_miss(by in 1.0..1000.0_f64) {
+            let lent = run(60, |at, _| (Some(if at <= 20 { by } else { 0.1 }), 0.3));
+            prop_assert!(lent[..20].iter().all(|lent| !lent) && lent[32..].iter().all(|lent| *lent));
+        }
+
+        #[test]
+        fn one_bad_period_takes_nothing_back(bad in 0.0..1000.0_f64, at in 50..90_u64) {
             let lent = run(100, |now, _| (Some(if now == at { bad } else { 0.3 }), 0.3));
             prop_assert!(lent[11..].iter().all(|lent| *lent));
         }
