@@ -7,7 +7,7 @@ use super::fair::NONE;
 use super::group::Why;
 use super::thread::State;
 use super::{Event, Host, Scene};
-use crate::work::{FULL_SPEED, Next, ThreadId, Work};
+use crate::work::{Effect, FULL_SPEED, Next, ThreadId, Work};
 
 impl Host {
     /// Puts what a core did until now into all accounts.
@@ -281,9 +281,11 @@ impl Host {
         let next = if thread < self.own_threads() {
             self.next_softirq(cpu)
         } else {
-            scene
+            let next = scene
                 .work
-                .next(ThreadId(thread), CpuId(cpu), now, scene.out)
+                .next(ThreadId(thread), CpuId(cpu), now, scene.out);
+            self.touches(thread, scene);
+            next
         };
         let slow = if thread < self.own_threads() {
             FULL_SPEED
@@ -314,6 +316,24 @@ impl Host {
         scene
             .work
             .ran(ThreadId(thread), CpuId(cpu), done, now, scene.out);
+        self.touches(thread, scene);
+    }
+
+    /// A vCPU that touches a device does so while it runs. All else that its owner wants is done afterwards, when it may sleep, or wait for a core.
+    fn touches<W: Work>(&mut self, thread: u32, scene: &mut Scene<'_, W>) {
+        if !self.threads[thread as usize].boost {
+            return;
+        }
+        let mut at = 0;
+        while let Some(effect) = scene.out.0.get(at) {
+            match *effect {
+                Effect::Io { thread: by, event } if by.0 == thread && !event.arrives => {
+                    scene.out.0.remove(at);
+                    self.io(thread, event, scene);
+                }
+                _ => at += 1,
+            }
+        }
     }
 
     /// The thread that has a core goes to sleep.

@@ -22,6 +22,8 @@ enum Habit {
     Pieces(u64),
     /// It works for so long, then sleeps for so long, both by chance about these.
     Sleeper { work: u64, sleep: u64 },
+    /// Likewise, exactly, woken without an event, as for a timer of the guest's, and the last that it does before it sleeps is to touch a device.
+    Asks { work: u64, sleep: u64 },
     /// It works for as long as whoever is woken by it, in turn.
     Partner { work: u64, other: u32 },
 }
@@ -74,6 +76,9 @@ impl Work for Actors {
                 let after = self.about(sleep);
                 out.alarm(Nanos(now.0 + after), u64::from(thread.0));
             }
+            Habit::Asks { sleep, .. } => {
+                out.alarm(Nanos(now.0 + sleep), u64::from(thread.0));
+            }
             Habit::Partner { other, .. } => {
                 let other = ThreadId(self.first + other);
                 let work = match self.act(other).habit {
@@ -89,10 +94,17 @@ impl Work for Actors {
         Next::Sleep
     }
 
-    fn ran(&mut self, thread: ThreadId, _: CpuId, work: Nanos, _: Nanos, _: &mut Effects) {
+    fn ran(&mut self, thread: ThreadId, _: CpuId, work: Nanos, _: Nanos, out: &mut Effects) {
         let act = self.act(thread);
         act.did += work.0;
         act.left = act.left.saturating_sub(work.0);
+        if matches!(act.habit, Habit::Asks { .. }) && work.0 > 0 && act.left == 0 {
+            let event = IoEvent {
+                task: 1,
+                arrives: false,
+            };
+            out.0.push(Effect::Io { thread, event });
+        }
     }
 
     fn interrupted(&mut self, _: CpuId, _: u64, _: Nanos, _: &mut Effects) {
@@ -101,6 +113,9 @@ impl Work for Actors {
 
     fn alarm(&mut self, token: u64, now: Nanos, out: &mut Effects) {
         let thread = ThreadId(token as u32);
+        if let Habit::Asks { work, .. } = self.act(thread).habit {
+            self.act(thread).left = work;
+        }
         if let Habit::Sleeper { work, .. } = self.act(thread).habit {
             let work = self.about(work);
             let act = self.act(thread);
@@ -152,7 +167,9 @@ fn world_with(
     let acts = threads.iter().map(|(_, _, habit)| Act {
         habit: *habit,
         left: match habit {
-            Habit::Sleeper { work, .. } | Habit::Partner { work, .. } => *work,
+            Habit::Sleeper { work, .. }
+            | Habit::Asks { work, .. }
+            | Habit::Partner { work, .. } => *work,
             _ => 0,
         },
         did: 0,

@@ -224,6 +224,25 @@ fn one_that_is_often_stopped_has_what_its_sibling_leaves() {
     }
 }
 
+/// Who touches a device runs as it does: that is no event that it waits for, though it sleeps or is stopped right after that, and it is boosted for it until then.
+#[test]
+fn who_touches_a_device_last_of_all_waits_for_nothing() {
+    let topology = topology(1, 1, 1, false);
+    let asks = Habit::Asks {
+        work: 200_000,
+        sleep: 9_000_000,
+    };
+    let threads = [(Some(0), all(), asks), (Some(1), all(), Habit::Spin)];
+    let mut world = world(&topology, &threads);
+    boost_all(&mut world, &plan(&topology, settings(true)));
+    assert_eq!(watched(&mut world, Nanos(2 * SECOND.0), None), []);
+    let asked = world.host.own_threads();
+    let boost = world.host.boost.as_deref().unwrap();
+    assert!(boost.member(asked).unwrap().vcpu.points > 100);
+    let delays = world.host.view(world.now()).delays(GroupId(0));
+    assert!(delays.iter().all(|count| *count == 0), "{delays:?}");
+}
+
 /// How often a thread came to another core than it was on, by how often it woke.
 fn moves(world: &World<Actors>, at: u32) -> f64 {
     let view = world.host.view(world.now());
