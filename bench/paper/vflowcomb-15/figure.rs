@@ -20,7 +20,7 @@ const PATTERNS: [&str; 5] = [
     "nowhere",
     "more than once",
 ];
-const SEEDS: u64 = 3;
+const SEEDS: u64 = 8;
 
 pub fn cases(run: Run) -> Result<Vec<Case>> {
     let scenario = include_str!("../vflowcomb-13/scenario.toml");

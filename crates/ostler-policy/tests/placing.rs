@@ -116,6 +116,32 @@ fn queues_and_their_workers_go_where_packets_are_slowed_down_least() {
     assert_ne!(pins(&placed)[..2], pins(&turns)[..2]);
 }
 
+/// The guest's vCPU stays where it is, on a node whose cache had nothing of the few things that it was asked for. That is a stage as slow as memory, whatever is done; it doesn't
+/// hide what another core for the others is worth.
+#[test]
+fn a_cache_that_had_nothing_hides_no_gain_elsewhere() {
+    let facts = host();
+    let intent = placing(SPLIT);
+    let mut seen = seen(&facts);
+    seen.guests[0].vcpus[0].allowed = set("0");
+    seen.flows.truncate(1);
+    seen.flows[0].hops[0].vcpu = Some(0);
+    seen.sockets[0] = socket(0, 0.0);
+    let first = decided(&facts, &seen, &intent, &State::default());
+    let before = cores(placement(&first));
+    // Others have these cores by now.
+    let mut later = seen.clone();
+    later.at = Nanos::from_secs(5);
+    let theirs: CpuSet = before.iter().map(|&cpu| CpuId(cpu)).collect();
+    busy(&mut later, &theirs, 0.95);
+    let second = decided(&facts, &later, &intent, &first.state);
+    let after = cores(placement(&second));
+    assert!(
+        after.iter().all(|cpu| !before.contains(cpu)),
+        "{before:?} {after:?}"
+    );
+}
+
 #[test]
 fn what_a_packet_takes_is_measured() {
     let facts = host();
