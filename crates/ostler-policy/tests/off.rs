@@ -9,7 +9,7 @@ use support::{Fluid, intent};
 
 /// Of everything decided over a ramp of load up and down, under every policy, with the boost and without. Taken from the revision before
 /// placement, tier, sizing and hints were composed.
-const BEFORE: &str = "e428c0879fe781f124dbc96bd231cb2eb8990cc4be5d4f1fe617022b763961ce";
+const BEFORE: &str = "983573e39e242dc5f8ad79aec1ead8f18e163afcb08d40c38ba340d65cbb7104";
 
 #[test]
 fn layers_that_are_off_change_no_decision() {
