@@ -62,7 +62,8 @@ pub use snapshot::{
     VcpuView, VhostView,
 };
 pub use state::{
-    Average, FilesControl, FilesFound, FilesSample, FilesSpan, HintsState, PartitionState, Peak,
-    PinGrant, PlacementState, Room, Sample, SizingState, State, Thresholds, TierState, TierWatch,
+    Average, FilesControl, FilesFound, FilesSample, FilesSpan, HintsState, Leftovers,
+    PartitionState, Peak, PinGrant, PlacementState, Room, Sample, SizingState, State, Thresholds,
+    TierState, TierWatch,
 };
 pub use units::{Bytes, CpuId, IrqId, Nanos, NodeId, Pid, Tid};

@@ -204,7 +204,7 @@ pub struct PartitionState {
     pub nq_peaks: Vec<Peak>,
     /// Average demand of vCPUs and network queues over about the intent's hold; `None` before the first measurement.
     pub average: Option<Average>,
-    /// How near objectives are, and whether queues' cores are lent by that; `None` until a guest with an objective has answered.
+    /// How near objectives are, and what is lent by that; `None` until a guest with an objective has answered.
     #[serde(default)]
     pub room: Option<Room>,
     /// Samples since the last exploration, at most as many as one exploration takes.
@@ -228,13 +228,25 @@ impl Default for Thresholds {
     }
 }
 
-/// How near the objectives are, and whether best-effort guests have what queues leave of their cores by that.
+/// What best-effort guests with cores of their own have besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Leftovers {
+    /// Nothing.
+    Nothing,
+    /// What vCPUs leave of their cores.
+    OfVcpus,
+    /// What queues leave of theirs, too.
+    OfAll,
+}
+
+/// How near the objectives are, and what of latency-critical guests' cores best-effort guests are lent by that.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Room {
     /// P95 over objective of the guest that fares worst, averaged over about a second.
     pub p95_over_slo: f64,
-    /// Whether they have it.
-    pub lent: bool,
+    /// What they have.
+    pub lent: Leftovers,
     /// Since when.
     pub since: Nanos,
     /// What queues need at most for all that is known, in cores: a load that was looked at.
@@ -243,6 +255,8 @@ pub struct Room {
     pub taken_at: Option<f64>,
     /// How long after that it is tried again.
     pub trial: Nanos,
+    /// Whether what they have was lent on trial, under a load that hasn't borne it before.
+    pub on_trial: bool,
 }
 
 /// A group's demand in a period that no later one has exceeded.

@@ -9,7 +9,7 @@ use support::{Fluid, intent};
 
 /// Of everything decided over a ramp of load up and down, under every policy, with the boost and without. Taken from the revision before
 /// placement, tier, sizing and hints were composed.
-const BEFORE: &str = "c1b64f6fc9c3cd18028d2228cfc7c25f2626ff72aa5ead4e0d299653aed4ce2b";
+const BEFORE: &str = "983573e39e242dc5f8ad79aec1ead8f18e163afcb08d40c38ba340d65cbb7104";
 
 #[test]
 fn layers_that_are_off_change_no_decision() {

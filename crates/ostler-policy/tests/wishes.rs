@@ -307,31 +307,52 @@ fn leftovers_are_nobodys_demand() {
     }
 }
 
-/// What queues leave of their cores is had while there is room within the objective: not before anybody was seen to answer, not when
-/// P95 comes near, and not as soon as it has fallen because cores were taken back. vCPUs' leftovers are had all along.
+/// What is left of others' cores is had while there is room within the objective: queues' not before anybody was seen to answer; when P95 comes
+/// near, queues' is taken back, then vCPUs'; and neither is had again as soon as P95 has fallen because of that.
 #[test]
-fn queues_cores_are_lent_while_there_is_room() {
+fn leftovers_are_lent_while_there_is_room() {
     let mut host = Fluid::new(12, intent(PartitionPolicy::Resource), true);
-    let lent = |host: &Fluid| {
-        let (groups, cpus) = (host.plan.groups, be(&host.plan).vcpu_cpus);
-        assert!(groups.vcpu.is_subset(&cpus));
-        assert!(groups.nq.is_subset(&cpus) || groups.nq.is_disjoint(&cpus));
-        groups.nq.is_subset(&cpus)
-    };
+    // Whether vCPUs' and queues' leftovers are had.
     let run = |host: &mut Fluid, periods, nq, ratio: Option<f64>| {
         for _ in 0..periods {
             host.step(2.0, nq, |_| ratio);
         }
-        lent(host)
+        let (groups, cpus) = (host.plan.groups, be(&host.plan).vcpu_cpus);
+        [groups.vcpu, groups.nq].map(|set| {
+            assert!(set.is_subset(&cpus) || set.is_disjoint(&cpus));
+            set.is_subset(&cpus)
+        })
     };
-    assert!(!run(&mut host, 10, 1.0, None), "nobody can tell");
-    assert!(run(&mut host, 15, 1.0, Some(0.3)), "there is room");
-    assert!(!run(&mut host, 30, 1.0, Some(0.9)), "there is none");
-    assert!(
-        !run(&mut host, 50, 1.0, Some(0.3)),
+    assert_eq!(
+        run(&mut host, 10, 1.0, None),
+        [true, false],
+        "nobody can tell"
+    );
+    assert_eq!(
+        run(&mut host, 15, 1.0, Some(0.3)),
+        [true, true],
+        "there is room"
+    );
+    assert_eq!(
+        run(&mut host, 10, 1.0, Some(0.9)),
+        [true, false],
+        "there is little"
+    );
+    assert_eq!(
+        run(&mut host, 10, 1.0, Some(0.9)),
+        [false, false],
+        "there is none"
+    );
+    assert_eq!(
+        run(&mut host, 50, 1.0, Some(0.3)),
+        [false, false],
         "there is none under this load"
     );
-    assert!(run(&mut host, 30, 0.5, Some(0.3)), "this is another load");
+    assert_eq!(
+        run(&mut host, 35, 0.5, Some(0.3)),
+        [true, true],
+        "this is another load"
+    );
 }
 
 /// An operator may have all guests yield, those with an objective among them. That isn't taken off twice: a group is never smaller than what its own

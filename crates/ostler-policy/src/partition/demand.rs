@@ -17,11 +17,11 @@
 //! were busy, and on the vCPU group for the rest.
 
 use ostler_model::{
-    ActMode, ByThreads, CpuSet, Group, Groups, GuestView, Nanos, Reason, ThreadUsage, Unmeasured,
+    ActMode, ByThreads, CpuSet, Group, Groups, GuestView, Leftovers, Nanos, Reason, ThreadUsage,
+    Unmeasured,
 };
 
 use super::cores::{Cores, Usage};
-use super::weights::Leftovers;
 use crate::{Member, Seen};
 
 /// What each group used in the interval, in cores.

@@ -17,13 +17,12 @@
 
 use ostler_model::{
     AgentHealth, AgentState, Alternative, Class, CpuId, CpuSet, CpuWeight, Group, Groups, GuestId,
-    GuestPlan, GuestView, Layer, QueueCount, Reason, RunState,
+    GuestPlan, GuestView, Layer, Leftovers, QueueCount, Reason, RunState,
 };
 
 use super::Queues;
 use super::cores::Assignment;
 use super::demand::{best_effort_home, old_after};
-use super::weights::Leftovers;
 use crate::{Member, Seen};
 
 /// What best-effort guests may do.

@@ -45,8 +45,7 @@
 //! - With one group alone, P gives it all cores when it is that of the vCPUs. Queues alone follow E in every mode, and leave a
 //!   core to best-effort guests, whose traffic they carry.
 //! - Best-effort guests that share cores with latency-critical ones yield to them there ([`weights`]). Under R they have what is left of the
-//!   groups' cores besides cores of their own ([`weights::leftovers`]), of queues' while response times have room
-//!   for it ([`room`]).
+//!   groups' cores besides cores of their own ([`weights::leftovers`]), while response times have room for it ([`room`]).
 //! - Demand is held: a group grows at once, and gives cores up when its demand has been lower for a while ([`peaks`]). P, which always
 //!   gives all, divides by averages ([`average`], [`allocate::steady_performance`]).
 //! - When nothing could be measured (the first snapshot, or one too old), the cores stay as they were; when there is no before,
@@ -71,8 +70,8 @@ mod room;
 pub mod weights;
 
 use ostler_model::{
-    Group, Groups, GuestPlan, NicPlan, NodeId, PartitionPolicy, PartitionState, QueueCount, Reason,
-    Room, Thresholds,
+    CpuId, Group, Groups, GuestPlan, Leftovers, NicPlan, NodeId, PartitionPolicy, PartitionState,
+    QueueCount, Reason, Room, Thresholds,
 };
 
 use crate::{Ledger, Seen};
@@ -81,7 +80,6 @@ use baselines::Pool;
 use cores::{Assignment, Cores, Lined};
 use guests::{BestEffort, Terms};
 use memory::Latency;
-use weights::Leftovers;
 
 /// The layer's part of a decision. The cores are in the ledger.
 #[derive(Clone, Debug, PartialEq)]
@@ -222,7 +220,7 @@ pub fn decide(
 
     let groups = *ledger.groups();
     let latency = memory::latency(seen, reasons);
-    let room = scene.room(latency, division.demand);
+    let room = scene.room(latency, &division);
     let leftovers = weights::lend(leftovers, room, reasons);
     let terms = Terms {
         groups: &groups,
@@ -341,18 +339,21 @@ impl Scene<'_> {
         }
     }
 
-    /// How near objectives are, where queues' cores could be lent; not otherwise, so that it is looked at anew when they can.
-    fn room(&self, latency: Latency, demand: Option<(f64, f64)>) -> Option<Room> {
-        if self.leftovers != Leftovers::OfAll {
+    /// How near objectives are, where cores could be lent; not otherwise, so that it is looked at anew when they can.
+    fn room(&self, latency: Latency, division: &Division) -> Option<Room> {
+        if self.leftovers == Leftovers::Nothing {
             return None;
         }
-        let Some((_, nq)) = demand else {
+        let Some((_, nq)) = division.demand else {
             return self.memory.room;
         };
         let ratio = latency.worst.or(latency.known.then_some(0.0));
         let peak = self.peak(&self.memory.nq_peaks, nq);
         let interval = self.seen.snapshot.interval;
-        room::after(self.memory.room, ratio, peak, interval, self.seen.now)
+        let Assignment { vcpu, nq } = &division.assignment;
+        let units = |cpus: &[CpuId]| self.cores.within(&cpus.iter().copied().collect());
+        let grew = units(vcpu) > self.before.vcpu || units(nq) > self.before.nq;
+        room::after(self.memory.room, ratio, peak, grew, interval, self.seen.now)
     }
 
     /// Time-sharing: everything floats over everything.

@@ -9,8 +9,8 @@
 //! is a function of the plans alone, so it is as stable as they are.
 
 use ostler_model::{
-    Alternative, Class, CpuSet, CpuWeight, GuestPlan, Layer, PartitionPolicy, Reason, Room,
-    RunState, SharedCores,
+    Alternative, Class, CpuSet, CpuWeight, GuestPlan, Layer, Leftovers, PartitionPolicy, Reason,
+    Room, RunState, SharedCores,
 };
 
 use crate::Seen;
@@ -73,17 +73,6 @@ pub fn give(seen: &Seen<'_>, guests: &mut [GuestPlan], reasons: &mut Vec<Reason>
     });
 }
 
-/// What best-effort guests with cores of their own have besides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leftovers {
-    /// Nothing.
-    Nothing,
-    /// What vCPUs leave of their cores.
-    OfVcpus,
-    /// What queues leave of theirs, too.
-    OfAll,
-}
-
 /// Whether best-effort guests that have cores of their own may also have what latency-critical guests leave of theirs: as the policy is R, as
 /// it is wanted, and as they delay nobody there. A reason says why not.
 ///
@@ -115,18 +104,23 @@ pub fn leftovers(seen: &Seen<'_>, reasons: &mut Vec<Reason>) -> Leftovers {
     Leftovers::Nothing
 }
 
-/// What of the leftovers is had, by how near objectives are: queues' while there is room ([`super::room`]).
+/// What of the leftovers is had, by how near objectives are ([`super::room`]).
 pub fn lend(may: Leftovers, room: Option<Room>, reasons: &mut Vec<Reason>) -> Leftovers {
-    if may != Leftovers::OfAll {
-        return may;
+    let lent = room.map_or(Leftovers::OfVcpus, |room| room.lent).min(may);
+    if lent < may {
+        let whose = match lent {
+            Leftovers::Nothing => "latency-critical guests",
+            Leftovers::OfVcpus | Leftovers::OfAll => "queues",
+        };
+        let why = match room {
+            Some(_) => {
+                "P95 is too near an objective, or was under as much load, or isn't known under so much"
+            }
+            None => "nobody with an objective was seen to answer yet",
+        };
+        reasons.push(not_left(whose, why));
     }
-    let why = match room {
-        Some(room) if room.lent => return may,
-        Some(_) => "P95 is, or was under as much load, too near an objective",
-        None => "nobody with an objective was seen to answer yet",
-    };
-    reasons.push(not_left("queues", why));
-    Leftovers::OfVcpus
+    lent
 }
 
 fn not_left(whose: &'static str, why: &'static str) -> Reason {
