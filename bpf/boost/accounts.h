@@ -99,14 +99,17 @@ static __always_inline void rest(struct boost_thread *thread, struct boost_servi
 	thread->rests = 1;
 }
 
-/* One that has slept does so no longer, by the lock's holder. */
+/*
+ * One that has slept does so no longer, by the lock's holder. `least` is the virtual time that it
+ * is compared with, of the domain where it slept.
+ */
 static __always_inline void rise(struct boost_thread *thread, struct boost_service *service,
-				 const struct boost_domain *slept)
+				 const struct boost_domain *slept, u64 least)
 {
 	struct boost_pool *pool = boost_pool_at(service->pools, thread->pool);
 
 	if (pool && thread->rests)
-		boost_wakes(&config, pool, &thread->vcpu, slept->now);
+		boost_wakes(&config, pool, &thread->vcpu, least, slept->now);
 	thread->rests = 0;
 }
 
@@ -116,7 +119,7 @@ static __always_inline void leave(struct boost_thread *thread, struct boost_serv
 {
 	struct boost_pool *pool;
 
-	rise(thread, service, domain);
+	rise(thread, service, domain, domain->now);
 	pool = boost_pool_at(service->pools, thread->pool);
 	if (pool)
 		boost_leaves(&config, pool, &thread->vcpu, domain->now);

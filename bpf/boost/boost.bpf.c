@@ -231,7 +231,8 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 		if (service && thread->works)
 			hand_on(thread, service);
 		else if (service && slept)
-			rise(thread, service, slept);
+			rise(thread, service, slept,
+			     from || least == ~0ULL ? slept->now : least);
 		if (from)
 			move_to(thread, service, slept, number, domain, vtime);
 		if (service && thread->works)
@@ -488,7 +489,7 @@ static __always_inline void arrive(struct boost_thread *thread, u32 number)
 	vtime = rescaled(thread->vcpu.vtime, thread->domain, number);
 	bpf_spin_lock(&ledger);
 	if (service)
-		rise(thread, service, slept);
+		rise(thread, service, slept, slept->now);
 	if (domain != slept)
 		move_to(thread, service, slept, number, domain, vtime);
 	thread->vcpu.vtime = boost_arrives(&config, thread->vcpu.vtime, domain->now);

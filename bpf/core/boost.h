@@ -438,12 +438,15 @@ static __always_inline void boost_reckon(const struct boost_config *config, stru
 	boost_put(config, pool, (s64)(went * pool->asleep), boost_spare(config, pool));
 }
 
-/* What a vCPU brings into its guest's pool, or takes out: what it didn't use, ns. */
-static __always_inline s64 boost_unused(const struct boost_vcpu *vcpu, u64 now, u64 most)
+/*
+ * What a vCPU of a virtual time brings into its guest's pool, or takes out: what it didn't use, ns,
+ * two turns at most.
+ */
+static __always_inline s64 boost_unused(const struct boost_config *config, u64 vtime, u64 now)
 {
-	s64 unused = (s64)(now - vcpu->vtime);
+	s64 unused = (s64)(now - vtime), most = (s64)(2 * config->slice_ns);
 
-	return unused > (s64)most ? (s64)most : unused;
+	return unused > most ? most : unused;
 }
 
 /* A vCPU is awake from now on: nothing is due to it yet, or, as the only one, all there is. */
@@ -496,6 +499,9 @@ static __always_inline u32 boost_joins(const struct boost_config *config, struct
 	pool = boost_pool_at(pools, found);
 	if (!pool)
 		return 0;
+	/* Who kept more of it than was there has gone. */
+	if (!pool->asleep && !pool->awake)
+		pool->left_ns = 0;
 	pool->domain = domain;
 	boost_reckon(config, pool, now);
 	boost_counts(config, pool, vcpu);
@@ -510,32 +516,42 @@ static __always_inline void boost_leaves(const struct boost_config *config, stru
 	boost_counts_not(pool, vcpu);
 }
 
-/* A vCPU falls asleep. */
+/*
+ * A vCPU falls asleep. What those that woke kept of more than was there, this makes up for first: a
+ * turn for each at most.
+ */
 static __always_inline void boost_sleeps(const struct boost_config *config, struct boost_pool *pool,
 					 const struct boost_vcpu *vcpu, u64 now)
 {
 	u64 spare;
+	s64 least;
 
 	boost_reckon(config, pool, now);
 	boost_counts_not(pool, vcpu);
 	spare = boost_spare(config, pool);
-	if (!pool->asleep)
-		pool->left_ns = 0;
+	least = -(s64)(config->slice_ns * (pool->awake + 1));
+	if (!pool->asleep && pool->left_ns < least)
+		pool->left_ns = least;
 	pool->asleep++;
-	boost_put(config, pool, boost_unused(vcpu, now, 2 * config->slice_ns), spare);
+	boost_put(config, pool, boost_unused(config, vcpu->vtime, now), spare);
 }
 
-/* A vCPU wakes, and has its turn out of the pool again. */
+/*
+ * A vCPU wakes where `least` is the least virtual time, and has out of the pool again what it keeps
+ * there. That is a turn where those that it meets have had as much as their domain. They may be
+ * behind it by a turn of their own, as who runs is charged at its end: what one keeps more for that
+ * mustn't be left to its siblings as well, each time that it sleeps.
+ */
 static __always_inline void boost_wakes(const struct boost_config *config, struct boost_pool *pool,
-					struct boost_vcpu *vcpu, u64 now)
+					struct boost_vcpu *vcpu, u64 least, u64 now)
 {
-	u64 spare;
+	u64 keeps = boost_arrives(config, vcpu->vtime, least), spare;
 
 	boost_reckon(config, pool, now);
 	spare = boost_spare(config, pool);
 	if (pool->asleep)
 		pool->asleep--;
-	boost_put(config, pool, -boost_unused(vcpu, now, config->slice_ns), spare);
+	boost_put(config, pool, -boost_unused(config, keeps, now), spare);
 	boost_counts(config, pool, vcpu);
 }
 

@@ -236,7 +236,13 @@ mod native {
         ) -> u32;
         pub safe fn core_boost_leaves(config: &Config, pool: &mut Pool, vcpu: &Vcpu, now: u64);
         pub safe fn core_boost_sleeps(config: &Config, pool: &mut Pool, vcpu: &Vcpu, now: u64);
-        pub safe fn core_boost_wakes(config: &Config, pool: &mut Pool, vcpu: &mut Vcpu, now: u64);
+        pub safe fn core_boost_wakes(
+            config: &Config,
+            pool: &mut Pool,
+            vcpu: &mut Vcpu,
+            least: u64,
+            now: u64,
+        );
         pub safe fn core_boost_bear(
             config: &Config,
             pool: &mut Pool,
@@ -375,9 +381,9 @@ impl Pool {
         native::core_boost_sleeps(config, self, vcpu, now);
     }
 
-    /// One that slept wakes.
-    pub fn wakes(&mut self, config: &Config, vcpu: &mut Vcpu, now: u64) {
-        native::core_boost_wakes(config, self, vcpu, now);
+    /// One that slept wakes, where `least` is the least virtual time, as it is to arrive there ([`Vcpu::arrives`]).
+    pub fn wakes(&mut self, config: &Config, vcpu: &mut Vcpu, least: u64, now: u64) {
+        native::core_boost_wakes(config, self, vcpu, least, now);
     }
 
     /// One that is awake goes to another domain, or is gone.

@@ -35,7 +35,7 @@ void core_boost_leaves(const struct boost_config *config, struct boost_pool *poo
 void core_boost_sleeps(const struct boost_config *config, struct boost_pool *pool,
 		       const struct boost_vcpu *vcpu, u64 now);
 void core_boost_wakes(const struct boost_config *config, struct boost_pool *pool,
-		      struct boost_vcpu *vcpu, u64 now);
+		      struct boost_vcpu *vcpu, u64 least, u64 now);
 u64 core_boost_bear(const struct boost_config *config, struct boost_pool *pool,
 		    struct boost_vcpu *vcpu, u64 vtime, u64 now, u64 ran_ns);
 
@@ -140,9 +140,9 @@ void core_boost_sleeps(const struct boost_config *config, struct boost_pool *poo
 }
 
 void core_boost_wakes(const struct boost_config *config, struct boost_pool *pool,
-		      struct boost_vcpu *vcpu, u64 now)
+		      struct boost_vcpu *vcpu, u64 least, u64 now)
 {
-	boost_wakes(config, pool, vcpu, now);
+	boost_wakes(config, pool, vcpu, least, now);
 }
 
 u64 core_boost_bear(const struct boost_config *config, struct boost_pool *pool,

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 enum Deed {
     /// One falls asleep, if its turn can have come: after a last run.
     Sleeps { vcpu: usize, part: u64 },
-    /// One that sleeps wakes.
-    Wakes { vcpu: usize },
+    /// One that sleeps wakes, among such that are behind their domain by so much: who runs is charged at its turn's end.
+    Wakes { vcpu: usize, behind: u64 },
     /// The domain's virtual time goes on, in one whose turns take so long. The guest's vCPUs that are awake run as often as their turns can come.
     Others { part: u64, run: u64 },
 }
@@ -90,8 +90,9 @@ impl World {
                 self.pools.0[0].sleeps(&self.config, &self.vcpus[at], self.now);
                 self.asleep[at] = true;
             }
-            Deed::Wakes { vcpu } => {
+            Deed::Wakes { vcpu, behind } => {
                 let at = vcpu % count;
+                let least = self.now - self.config.slice_ns * behind / 256;
                 if !std::mem::take(&mut self.asleep[at]) {
                     return;
                 }
@@ -101,12 +102,12 @@ impl World {
                     &self.config,
                     &mut self.guest,
                     waits,
-                    self.now,
+                    least,
                     Some((pool, self.now)),
                 );
                 let woken = &mut self.vcpus[at];
-                self.pools.0[0].wakes(&self.config, woken, self.now);
-                woken.arrives(&self.config, self.now);
+                self.pools.0[0].wakes(&self.config, woken, least, self.now);
+                woken.arrives(&self.config, least);
             }
             Deed::Others { part, run } => {
                 self.now += self.config.slice_ns * part / 256;
@@ -128,7 +129,7 @@ fn deed() -> impl Strategy<Value = Deed> {
     let others = (1_u64..=256, 16_u64..=512).prop_map(|(part, run)| Deed::Others { part, run });
     prop_oneof![
         1 => (0_usize..8, 1_u64..=1024).prop_map(|(vcpu, part)| Deed::Sleeps { vcpu, part }),
-        1 => (0_usize..8).prop_map(|vcpu| Deed::Wakes { vcpu }),
+        1 => (0_usize..8, 0_u64..=256).prop_map(|(vcpu, behind)| Deed::Wakes { vcpu, behind }),
         3 => others,
     ]
 }
@@ -235,7 +236,7 @@ fn pools_are_of_a_domain_and_free_again() {
         0,
         "one sleeps there yet"
     );
-    pools.0[2].wakes(&config, &mut vcpu, 5);
+    pools.0[2].wakes(&config, &mut vcpu, 5, 5);
     pools.0[2].leaves(&config, &vcpu, 5);
     assert_eq!(pools.joins(&config, &mut vcpu, 9, 7), 3);
     assert_eq!(

@@ -12,8 +12,8 @@ use worlds::{Class, outcome};
 const OUTCOMES: [(u64, Class, u64); 4] = [
     (1, Class::Fair, 11_763_552_328_821_356_003),
     (2, Class::Fair, 156_458_029_422_886_140),
-    (1, Class::Boost, 16_726_900_509_132_828_578),
-    (1, Class::BoostWorkers, 8_425_847_767_926_114_174),
+    (1, Class::Boost, 8_289_527_971_851_970_212),
+    (1, Class::BoostWorkers, 6_366_095_695_041_409_307),
 ];
 
 #[test]

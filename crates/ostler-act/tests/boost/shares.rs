@@ -183,9 +183,9 @@ fn the_kernels_own_work_on_a_core_costs_all_guests_alike() {
     stage.run_for(4_000_000_000, || {});
     let ran = stage.ran();
     assert_equal(&[ran[0], ran[2]], 2);
-    // What its one vCPU leaves, asleep, the other has. It has a whole core for that, which it gives up for a turn at a time.
+    // What its one vCPU leaves, asleep, the other has, and no more: what the one keeps as it wakes isn't left as well, however far behind those are that it meets.
     let of_due = ran[1] as f64 / (2 * ran[0]) as f64;
-    assert!((of_due - 1.0).abs() < 0.12, "{of_due} of two shares");
+    assert!((of_due - 1.0).abs() < 0.08, "{of_due} of two shares");
 }
 
 /// How long a thread has run, by the kernel's count.

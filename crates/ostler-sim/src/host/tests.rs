@@ -22,7 +22,9 @@ enum Habit {
     Pieces(u64),
     /// It works for so long, then sleeps for so long, both by chance about these.
     Sleeper { work: u64, sleep: u64 },
-    /// Likewise, exactly, woken without an event, as for a timer of the guest's, and the last that it does before it sleeps is to touch a device.
+    /// Likewise, exactly, woken without an event, as for a timer of the guest's.
+    Nap { work: u64, sleep: u64 },
+    /// Likewise, and the last that it does before it sleeps is to touch a device.
     Asks { work: u64, sleep: u64 },
     /// It works for as long as whoever is woken by it, in turn.
     Partner { work: u64, other: u32 },
@@ -76,7 +78,7 @@ impl Work for Actors {
                 let after = self.about(sleep);
                 out.alarm(Nanos(now.0 + after), u64::from(thread.0));
             }
-            Habit::Asks { sleep, .. } => {
+            Habit::Nap { sleep, .. } | Habit::Asks { sleep, .. } => {
                 out.alarm(Nanos(now.0 + sleep), u64::from(thread.0));
             }
             Habit::Partner { other, .. } => {
@@ -113,7 +115,7 @@ impl Work for Actors {
 
     fn alarm(&mut self, token: u64, now: Nanos, out: &mut Effects) {
         let thread = ThreadId(token as u32);
-        if let Habit::Asks { work, .. } = self.act(thread).habit {
+        if let Habit::Nap { work, .. } | Habit::Asks { work, .. } = self.act(thread).habit {
             self.act(thread).left = work;
         }
         if let Habit::Sleeper { work, .. } = self.act(thread).habit {
@@ -168,6 +170,7 @@ fn world_with(
         habit: *habit,
         left: match habit {
             Habit::Sleeper { work, .. }
+            | Habit::Nap { work, .. }
             | Habit::Asks { work, .. }
             | Habit::Partner { work, .. } => *work,
             _ => 0,

@@ -61,13 +61,13 @@ impl Boost {
         }
     }
 
-    /// One that has slept does so no longer.
-    pub(super) fn rise(&mut self, member: &mut Member) {
+    /// One that has slept does so no longer. `least`: the virtual time that it is compared with, if it is another than that of the domain where it slept.
+    pub(super) fn rise(&mut self, member: &mut Member, least: Option<u64>) {
         let config = self.config;
         if member.rests()
             && let Some((pool, now)) = self.in_pool(member)
         {
-            pool.wakes(&config, &mut member.vcpu, now);
+            pool.wakes(&config, &mut member.vcpu, least.unwrap_or(now), now);
             member.pooled = Pooled::Awake(member.pooled.number());
         }
     }
@@ -75,7 +75,7 @@ impl Boost {
     /// One is in its guest's pool no longer.
     pub(super) fn leave(&mut self, member: &mut Member) {
         let config = self.config;
-        self.rise(member);
+        self.rise(member, None);
         if let Some((pool, now)) = self.in_pool(member) {
             pool.leaves(&config, &member.vcpu, now);
         }

@@ -108,7 +108,10 @@ impl Boost {
         if wakes && from.is_none() && !member.moved {
             self.redeem(&mut member, met, least);
         }
-        self.rise(&mut member);
+        self.rise(
+            &mut member,
+            (from.is_none() && least < u64::MAX).then_some(least),
+        );
         if works {
             accounts::hand_on(&mut member, &mut self.services[guest]);
         }
@@ -366,7 +369,7 @@ impl Boost {
         let Some(mut member) = self.member(thread).copied() else {
             return;
         };
-        self.rise(&mut member);
+        self.rise(&mut member, None);
         if member.domain != number {
             let vtime = self.rescaled(member.vcpu.vtime, member.domain, number);
             self.move_to(&mut member, number, vtime);

@@ -224,6 +224,45 @@ fn one_that_is_often_stopped_has_what_its_sibling_leaves() {
     }
 }
 
+/// The host's own work comes and goes on both cores, so whoever wakes meets such that are behind their domain by much of a turn. One that naps beside its sibling that computes keeps
+/// more for that, and its sibling has so much less: the guest has what two are due, however long turns are.
+#[test]
+fn what_one_that_naps_keeps_its_sibling_has_not() {
+    let topology = topology(1, 1, 2, false);
+    let on = |core| CpuSet::range(core, core + 1);
+    let nap = |work, sleep| Habit::Nap { work, sleep };
+    let threads = [
+        (Some(0), all(), Habit::Spin),
+        (Some(1), all(), Habit::Spin),
+        (Some(1), all(), nap(1_000_000, 9_000_000)),
+        (Some(2), all(), Habit::Spin),
+        (None, on(0), nap(1_000_000, 9_000_000)),
+        (None, on(1), nap(200_000, 600_000)),
+        (None, on(0), nap(200_000, 600_000)),
+    ];
+    for turn in [1, 2, 3, 4, 8, 12] {
+        let mut costs = HostCosts::of(2);
+        costs.tick = costs.tick.min(turn * 1_000_000);
+        let mut world = world_with(&topology, &threads, costs);
+        let first = world.host.own_threads();
+        let members: Vec<_> = (0..4).map(|at| (ThreadId(first + at), false)).collect();
+        let plan = plan(
+            &topology,
+            BoostSettings {
+                slice: Nanos::from_millis(turn),
+                ..settings(true)
+            },
+        );
+        world
+            .act(|host, scene| host.set_boost(Some(&plan), &members, scene))
+            .unwrap();
+        assert_eq!(watched(&mut world, Nanos(4 * SECOND.0), None), []);
+        let guest = ran(&world, 1) + ran(&world, 2);
+        let of_due = guest as f64 / (ran(&world, 0) + ran(&world, 3)) as f64;
+        assert!((of_due - 1.0).abs() < 0.04, "{turn} ms: {of_due}");
+    }
+}
+
 /// Who touches a device runs as it does: that is no event that it waits for, though it sleeps or is stopped right after that, and it is boosted for it until then.
 #[test]
 fn who_touches_a_device_last_of_all_waits_for_nothing() {
