@@ -118,6 +118,13 @@ pub enum Reason {
         /// The highest within the hold, in cores.
         peak: f64,
     },
+    /// vCPUs have more cores than they need, as best-effort guests have what is left of them.
+    Ample {
+        /// What they need, with the margin.
+        from: u32,
+        /// What they have.
+        to: u32,
+    },
     /// Proportions are taken of averages over about the hold.
     Averaged {
         /// What vCPUs need on average, in cores.
@@ -407,6 +414,10 @@ impl fmt::Display for Reason {
             Reason::Held { group, busy, peak } => write!(
                 f,
                 "{group} cores were busy for {busy:.2} cores' time; what counts is the peak of {peak:.2} not long before"
+            ),
+            Reason::Ample { from, to } => write!(
+                f,
+                "vCPUs have {to} cores where {from} would do: best-effort guests have what they leave of them, and so they wait less for each other"
             ),
             Reason::Averaged { vcpu, nq } => write!(
                 f,

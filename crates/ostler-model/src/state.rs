@@ -249,9 +249,11 @@ pub struct Room {
     pub lent: Leftovers,
     /// Since when.
     pub since: Nanos,
-    /// What queues need at most for all that is known, in cores: a load that was looked at.
-    pub demand: f64,
-    /// What queues needed when cores were last taken back for P95, in cores; `None`: they weren't, or it is another load now.
+    /// Answers a second of all guests with an objective, averaged over some tenths of a second.
+    pub rate: f64,
+    /// Up to how many a second it was looked at whether they bear what is lent.
+    pub load: f64,
+    /// How many a second there were when cores were last taken back for P95; `None`: they weren't, or it is another load now.
     pub taken_at: Option<f64>,
     /// How long after that it is tried again.
     pub trial: Nanos,

@@ -118,7 +118,9 @@ fn ramp(steps: u32, at: u32, peak: f64) -> f64 {
 
 #[test]
 fn a_ramp_moves_cores_and_suspends_best_effort_at_its_peak() {
-    let mut host = Fluid::new(12, intent(PartitionPolicy::Resource), true);
+    let mut paper = intent(PartitionPolicy::Resource);
+    paper.partition.leftovers = false;
+    let mut host = Fluid::new(12, paper, true);
     for _ in 0..40 {
         host.step(0.3, 0.2, silent);
     }
@@ -173,6 +175,55 @@ fn a_ramp_moves_cores_and_suspends_best_effort_at_its_peak() {
         host.step(0.3, 0.2, silent);
     }
     assert_eq!(host.sizes(), [1, 1, 10, 0]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// Where best-effort guests have what vCPUs leave, vCPUs have no fewer cores than where they don't, and no more than double what they need; and never the
+    /// last one.
+    #[test]
+    fn lent_cores_are_ample(cores in 3..24_u32, load in (0.0..1.0_f64, 0.0..0.5_f64)) {
+        let settle = |leftovers| {
+            let mut intent = intent(PartitionPolicy::Resource);
+            intent.partition.leftovers = leftovers;
+            let mut host = Fluid::new(cores, intent, true);
+            for _ in 0..60 {
+                host.step(load.0 * f64::from(cores), load.1 * f64::from(cores), silent);
+            }
+            let said = host.reasons.iter().any(|reason| matches!(reason, Reason::Ample { .. }));
+            (host.sizes(), said)
+        };
+        let (apart, said) = settle(false);
+        prop_assert!(!said);
+        let (lent, said) = settle(true);
+        // The margin may keep what is ample by itself.
+        prop_assert!(!said || lent[0] > apart[0]);
+        prop_assert!(lent[0] >= apart[0] && lent[1] == apart[1], "{lent:?} {apart:?}");
+        prop_assert!(lent[0] <= 2 * apart[0] + 1);
+        if lent[0] > apart[0] {
+            prop_assert!(lent[2] >= 1);
+        } else {
+            // Either a core does, or there is none to spare.
+            prop_assert!(apart[2] <= 1 || load.0 * f64::from(cores) <= 0.35, "{apart:?}");
+        }
+    }
+}
+
+/// A guest of one vCPU has no use for a second core.
+#[test]
+fn no_more_cores_than_vcpus_are_lent() {
+    let mut host = Fluid::new(8, intent(PartitionPolicy::Resource), true);
+    host.critical_vcpus = 1;
+    for _ in 0..60 {
+        host.step(0.6, 0.2, silent);
+    }
+    assert_eq!(host.sizes(), [1, 1, 6, 0]);
+    host.critical_vcpus = 8;
+    for _ in 0..60 {
+        host.step(0.6, 0.2, silent);
+    }
+    assert_eq!(host.sizes(), [2, 1, 5, 0]);
 }
 
 #[test]

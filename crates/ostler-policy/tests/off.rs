@@ -9,7 +9,7 @@ use support::{Fluid, intent};
 
 /// Of everything decided over a ramp of load up and down, under every policy, with the boost and without. Taken from the revision before
 /// placement, tier, sizing and hints were composed.
-const BEFORE: &str = "a408347512c0348d4738d542280a9b38e67aa9b94326cd6a67a8645800672578";
+const BEFORE: &str = "d8950cc31b88a7a8e69629992a58a2e26c4de3991363fb1cf2fe5d019ce609fa";
 
 #[test]
 fn layers_that_are_off_change_no_decision() {

@@ -1,9 +1,12 @@
 //! How many cores, by demand: Algorithms 1 and 2 with what the groups' demand was within the hold, and what is done without a measurement.
 
-use ostler_model::{Average, Group, Nanos, PartitionPolicy, Peak, Reason};
+use ostler_model::{Average, Group, Leftovers, Nanos, PartitionPolicy, Peak, Reason};
 
 use super::allocate::{self, Ask, Split};
 use super::{PerGroup, Scene, average, baselines, demand, explain, peaks};
+
+/// By how much less of a core's time vCPUs may use where best-effort guests have the rest.
+const SPREAD: f64 = 0.5;
 
 impl Scene<'_> {
     /// Algorithms 1 and 2, and what they leave open. The demand that they go by is the highest within the hold.
@@ -44,19 +47,17 @@ impl Scene<'_> {
                 } else {
                     let energy = allocate::energy(total, vcpu, nq, margin);
                     explain::energy(&energy, total, margin, reasons);
-                    energy.next
+                    self.spread(energy.next, vcpu, reasons)
                 }
             }
             (true, false) => {
                 reasons.push(Reason::Unneeded { group: Group::Nq });
                 explain::demand(Group::Vcpu, vcpu, reasons);
-                Split {
-                    vcpu: if performance {
-                        total
-                    } else {
-                        baselines::alone(total, vcpu, margin)
-                    },
-                    nq: 0,
+                if performance {
+                    Split { vcpu: total, nq: 0 }
+                } else {
+                    let vcpus = baselines::alone(total, vcpu, margin);
+                    self.spread(Split { vcpu: vcpus, nq: 0 }, vcpu, reasons)
                 }
             }
             (false, true) => {
@@ -74,6 +75,34 @@ impl Scene<'_> {
             }
         };
         (split, evidence, Some((demand.vcpu, demand.nq)))
+    }
+
+    /// While best-effort guests have what vCPUs leave of their cores, more cores for vCPUs take next to nothing from anybody, and vCPUs wait less
+    /// for each other: as many as half of the threshold asks for. No more than there are vCPUs, and one stays with best-effort guests, which would be
+    /// suspended without.
+    fn spread(&self, next: Split, vcpu: Ask, reasons: &mut Vec<Reason>) -> Split {
+        if self.lent() == Leftovers::Nothing {
+            return next;
+        }
+        let wider = Ask {
+            threshold: vcpu.threshold * SPREAD,
+            ..vcpu
+        };
+        let critical = self.seen.roster.latency_critical();
+        let vcpus: usize = critical.map(|member| member.view.vcpus.len()).sum();
+        let most = self.cores.total().saturating_sub(next.nq + 1);
+        let to = wider
+            .with_margin(self.seen.intent.partition.margin)
+            .min(u32::try_from(vcpus).unwrap_or(u32::MAX))
+            .min(most);
+        if to <= next.vcpu {
+            return next;
+        }
+        reasons.push(Reason::Ample {
+            from: next.vcpu,
+            to,
+        });
+        Split { vcpu: to, ..next }
     }
 
     /// P: all cores, in proportion to demand. Without a hold, to this period's, as the paper has it.

@@ -73,6 +73,8 @@ pub struct Latency {
     pub worst: Option<f64>,
     /// Whether any was ever seen to answer.
     pub known: bool,
+    /// How many answers all of them gave in this period.
+    pub responses: u64,
 }
 
 /// How they fared in this period.
@@ -87,6 +89,7 @@ pub fn latency(seen: &Seen<'_>, reasons: &mut Vec<Reason>) -> Latency {
             Some(latency) if latency.responses > 0 && latency.age < seen.snapshot.interval => {
                 let ratio = latency.p95.0 as f64 / slo.0 as f64;
                 found.worst = Some(found.worst.map_or(ratio, |worst| worst.max(ratio)));
+                found.responses = found.responses.saturating_add(latency.responses);
             }
             latency => reasons.push(Reason::NoLatency {
                 guest: member.view.id.clone(),

@@ -45,7 +45,8 @@
 //! - With one group alone, P gives it all cores when it is that of the vCPUs. Queues alone follow E in every mode, and leave a
 //!   core to best-effort guests, whose traffic they carry.
 //! - Best-effort guests that share cores with latency-critical ones yield to them there ([`weights`]). Under R they have what is left of the
-//!   groups' cores besides cores of their own ([`weights::leftovers`]), while response times have room for it ([`room`]).
+//!   groups' cores besides cores of their own ([`weights::leftovers`]), while response times have room for it ([`room`]). vCPUs' cores are ample then
+//!   (`follow::SPREAD`).
 //! - Demand is held: a group grows at once, and gives cores up when its demand has been lower for a while ([`peaks`]). P, which always
 //!   gives all, divides by averages ([`average`], [`allocate::steady_performance`]).
 //! - When nothing could be measured (the first snapshot, or one too old), the cores stay as they were; when there is no before,
@@ -339,21 +340,29 @@ impl Scene<'_> {
         }
     }
 
+    /// What of its leftovers a group lent in the period that was measured.
+    fn lent(&self) -> Leftovers {
+        room::lent(self.memory.room).min(self.leftovers)
+    }
+
     /// How near objectives are, where cores could be lent; not otherwise, so that it is looked at anew when they can.
     fn room(&self, latency: Latency, division: &Division) -> Option<Room> {
         if self.leftovers == Leftovers::Nothing {
             return None;
         }
-        let Some((_, nq)) = division.demand else {
+        if division.demand.is_none() {
             return self.memory.room;
-        };
-        let ratio = latency.worst.or(latency.known.then_some(0.0));
-        let peak = self.peak(&self.memory.nq_peaks, nq);
-        let interval = self.seen.snapshot.interval;
+        }
         let Assignment { vcpu, nq } = &division.assignment;
         let units = |cpus: &[CpuId]| self.cores.within(&cpus.iter().copied().collect());
         let grew = units(vcpu) > self.before.vcpu || units(nq) > self.before.nq;
-        room::after(self.memory.room, ratio, peak, grew, interval, self.seen.now)
+        let period = room::Period {
+            p95_over_slo: latency.worst.or(latency.known.then_some(0.0)),
+            responses: latency.responses,
+            grew,
+            interval: self.seen.snapshot.interval,
+        };
+        room::after(self.memory.room, period, self.seen.now)
     }
 
     /// Time-sharing: everything floats over everything.

@@ -13,6 +13,7 @@ use ostler_model::{
     Room, RunState, SharedCores,
 };
 
+use super::room;
 use crate::Seen;
 
 /// The capability without which no weight can be set.
@@ -106,7 +107,7 @@ pub fn leftovers(seen: &Seen<'_>, reasons: &mut Vec<Reason>) -> Leftovers {
 
 /// What of the leftovers is had, by how near objectives are ([`super::room`]).
 pub fn lend(may: Leftovers, room: Option<Room>, reasons: &mut Vec<Reason>) -> Leftovers {
-    let lent = room.map_or(Leftovers::OfVcpus, |room| room.lent).min(may);
+    let lent = room::lent(room).min(may);
     if lent < may {
         let whose = match lent {
             Leftovers::Nothing => "latency-critical guests",

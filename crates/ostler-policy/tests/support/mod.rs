@@ -176,6 +176,10 @@ pub struct Fluid {
     pub reasons: Vec<Reason>,
     /// Whether the host counts what yields.
     pub counts_yielding: bool,
+    /// How many answers the latency-critical guest gives in a period, where it is seen to.
+    pub responses: u64,
+    /// How many vCPUs the latency-critical guest has.
+    pub critical_vcpus: u32,
     backlog: [f64; 2],
     seq: u64,
 }
@@ -210,6 +214,8 @@ impl Fluid {
             plan: decision.plan,
             reasons: decision.reasons,
             counts_yielding: true,
+            responses: 100,
+            critical_vcpus: cores,
             backlog: [0.0; 2],
             seq: 1,
         }
@@ -227,11 +233,7 @@ impl Fluid {
                 let best_effort = name.starts_with("be");
                 guest(
                     name,
-                    if best_effort {
-                        2
-                    } else {
-                        self.facts.topology.online().len()
-                    },
+                    if best_effort { 2 } else { self.critical_vcpus },
                     if best_effort { 1 } else { 8 },
                 )
             })
@@ -286,7 +288,7 @@ impl Fluid {
         };
         let lc = next.guests.len() - 1;
         next.guests[lc].latency = p95_over_slo(step).map(|ratio| LatencyView {
-            responses: 100,
+            responses: self.responses,
             p50: Nanos::from_micros(100),
             // The objective is 1 ms: a hundredth of the period.
             p95: nanos(ratio / 100.0),
