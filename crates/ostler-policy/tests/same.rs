@@ -11,7 +11,7 @@ const WORLDS: usize = 400;
 const PERIODS: usize = 5;
 /// What came of them when this was written. A change of what is decided changes it, and is to say why; so does a change of what worlds are drawn, by
 /// `ostler_model::testing` or by another version of proptest.
-const DECIDED: u64 = 5_902_463_039_330_651_513;
+const DECIDED: u64 = 13_745_485_755_095_710_706;
 
 /// FNV-1a.
 fn hash(hash: u64, bytes: &[u8]) -> u64 {
@@ -32,10 +32,7 @@ fn decided(world: &World, mut sum: u64) -> u64 {
         let (facts, intent, now) = (&world.facts, &world.intent, snapshot.at);
         let decision = decider.decide(facts, snapshot, intent, &state, now, &mut random);
         state = decision.state.clone();
-        let mut told = decision.state;
-        // By the exponential of the machine's own library, whose last bit is its own.
-        told.partition.average = None;
-        let all = (&decision.plan, &decision.reasons, &told);
+        let all = (&decision.plan, &decision.reasons, &decision.state);
         sum = hash(sum, &serde_json::to_vec(&all).expect("values of the model"));
     }
     sum

@@ -64,7 +64,7 @@ pub struct Period {
 impl Period {
     /// What this period counts in an average over so long.
     fn weight(&self, memory: Nanos) -> f64 {
-        1.0 - (-(self.interval.0 as f64) / memory.0 as f64).exp()
+        1.0 - libm::exp(-(self.interval.0 as f64) / memory.0 as f64)
     }
 
     /// Answers a second.
