@@ -245,3 +245,46 @@ pub fn census(tenants: &Tenants) -> BTreeMap<Place, u64> {
     }
     counts
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::Loss;
+
+    /// What the checker finds in what happened to messages.
+    fn found(notes: &[Note]) -> Vec<MessageViolation> {
+        let mut messages = Messages::default();
+        for (at, note) in (1..).zip(notes) {
+            messages.note(Nanos(at), *note);
+        }
+        messages.violations
+    }
+
+    #[test]
+    fn messages_that_are_served_twice_or_not_at_all_are_found() {
+        let place = |stage| Place { stage, at: 0 };
+        let way = [
+            Note::Sent(1),
+            Note::Entered(1, place(Stage::Service)),
+            Note::Entered(1, place(Stage::VhostTx)),
+            Note::Answered(1),
+        ];
+        assert_eq!(found(&way), []);
+        let and = |note| [&way[..], &[note]].concat();
+        assert_eq!(found(&and(Note::Sent(1))), [MessageViolation::Twice(1)]);
+        for note in [
+            Note::Answered(1),
+            Note::Lost(1, Loss::Dead),
+            Note::Entered(1, place(Stage::Service)),
+            Note::Answered(2),
+        ] {
+            let at = Nanos(5);
+            assert_eq!(found(&and(note)), [MessageViolation::Unknown { at, note }]);
+        }
+        let tap = place(Stage::Tap);
+        assert_eq!(
+            found(&[Note::Sent(1), Note::Entered(1, tap), Note::Answered(1)]),
+            [MessageViolation::Skipped(1, Some(tap))]
+        );
+    }
+}
