@@ -19,7 +19,7 @@ pub struct VmOutcome {
     pub sent: u64,
     /// And that were done.
     pub answered: u64,
-    /// Response times; `None` where nothing was done.
+    /// Response times; `None` where nothing was done. Where there is an objective, those that were never answered count with their age when the VM goes.
     pub p50_us: Option<f64>,
     /// 95th percentile.
     pub p95_us: Option<f64>,

@@ -153,3 +153,28 @@ fn who_shares_more_waits_more_and_a_host_that_fails_does_nothing_more() {
     let share = ran(&failed[0]) / ran(&well[0]);
     assert!((0.4..0.6).contains(&share), "{share}");
 }
+
+/// Who is never answered any more isn't served in time, however fast those before were.
+#[test]
+fn whose_host_fails_misses_the_objective() {
+    let failing = "[[fault]]\nkind = \"host-fails\"\nhost = 0\nat = \"5s\"\n";
+    let (well, failed) = (run(&fleet(1.0, ""), 0, 2), run(&fleet(1.0, failing), 0, 2));
+    let mut cut_off = 0;
+    for (before, after) in well[0].vms.iter().zip(&failed[0].vms) {
+        let unanswered = after.sent - after.answered;
+        if after.interactive && unanswered * 10 > after.sent && after.sent > 100 {
+            cut_off += 1;
+            assert!(
+                !before.breaks_slo && after.breaks_slo,
+                "{before:?} {after:?}"
+            );
+            // What is told of it is no less than for how long it has had no answer.
+            assert!(after.p95_us > Some(10e6), "{after:?}");
+        }
+    }
+    assert!(cut_off > 0, "{failed:?}");
+    // A request that was on its way when its VM went, or the time was over, is none that waited in vain.
+    let vms = well.iter().flat_map(|host| &host.vms);
+    let calm = vms.filter(|vm| vm.interactive && vm.sent > vm.answered && !vm.breaks_slo);
+    assert!(calm.count() > 0);
+}

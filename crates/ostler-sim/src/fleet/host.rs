@@ -326,6 +326,10 @@ impl<W: Housed> Played<W> {
             .fleet
             .as_ref()
             .map(|fleet| fleet.slo_p95_us as f64);
+        let tenants = self.world.work.tenants_mut();
+        for (load, due) in tenants.net.unanswered() {
+            tenants.clients[load as usize].unanswered(due);
+        }
         let view = self.world.host.view(self.world.now());
         let seconds = self.world.now().as_secs_f64();
         let busy: u64 = cores.iter().map(|cpu| view.core_time(cpu).busy()).sum();

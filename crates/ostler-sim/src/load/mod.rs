@@ -98,6 +98,8 @@ pub struct Client {
     step: usize,
     begins: Nanos,
     ends: Nanos,
+    /// When all steps are over.
+    over: Nanos,
     at: Nanos,
     /// Its connections, where they have room for so much and no more.
     pub connections: Option<Connections>,
@@ -118,6 +120,8 @@ pub struct Books {
     pub lost: u64,
     /// All response times.
     pub all: Histogram,
+    /// The ages of those that waited in vain ([`Client::unanswered`]).
+    pub in_vain: Histogram,
     second: u64,
     of_second: Histogram,
     seconds: u64,
@@ -129,7 +133,14 @@ impl Client {
     pub fn new(spec: LoadSpec, first_flow: u32, stream: Stream) -> Client {
         let at = spec.start;
         let first = spec.steps.first().map_or(0.0, |step| step.seconds);
+        let seconds = |step: &Step| nanos(step.seconds * 1e9);
+        let over = spec
+            .steps
+            .iter()
+            .map(seconds)
+            .fold(at, Nanos::saturating_add);
         Client {
+            over,
             begins: at,
             ends: at.saturating_add(nanos(first * 1e9)),
             at,
@@ -183,6 +194,15 @@ impl Client {
         over.min(self.ends).saturating_add(DRAIN)
     }
 
+    /// A request that was due then is lost, or hasn't been answered by the end. Where there is an objective, who waits in vain waits too long: it counts with its age when
+    /// the load is over, as in the lab's load generator; but for one that could still have been in time.
+    pub fn unanswered(&mut self, due: Nanos) {
+        let age = self.over.saturating_sub(due);
+        if self.spec.slo.is_some_and(|slo| age > slo) {
+            self.books.in_vain.record(age);
+        }
+    }
+
     /// A connection for a request, any of them.
     pub fn flow(&mut self) -> u32 {
         let connections = u64::from(self.spec.connections.max(1));
@@ -221,11 +241,13 @@ impl Books {
         (self.seconds > 0).then(|| self.met as f64 / self.seconds as f64)
     }
 
-    /// Response times so far.
+    /// Response times so far, and the ages of those that waited in vain.
     pub fn latency(&self) -> Option<Latency> {
-        let us = |thousandths| self.all.quantile(thousandths).as_micros_f64();
-        (self.all.count() > 0).then(|| Latency {
-            mean: self.all.mean().as_micros_f64(),
+        let mut all = self.all.clone();
+        all.merge(&self.in_vain);
+        let us = |thousandths| all.quantile(thousandths).as_micros_f64();
+        (all.count() > 0).then(|| Latency {
+            mean: all.mean().as_micros_f64(),
             p50: us(500),
             p95: us(950),
             p99: us(990),

@@ -242,6 +242,12 @@ impl Net {
         &self.passed[stage as usize]
     }
 
+    /// Messages that are somewhere now: of which load each is, and when it was due.
+    pub fn unanswered(&self) -> impl Iterator<Item = (u32, Nanos)> {
+        let there = self.messages.iter().filter(|it| it.place.is_some());
+        there.map(|message| (message.load, message.due))
+    }
+
     /// Messages that are somewhere now, each with its place and since when.
     pub fn in_flight(&self) -> impl Iterator<Item = (u64, Place, Nanos)> {
         self.messages.iter().filter_map(|message| {

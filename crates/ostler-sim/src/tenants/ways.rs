@@ -111,6 +111,7 @@ impl Tenants {
             out.alarm(at, AGAIN | u64::from(known.load));
         } else {
             client.books.lost += 1;
+            client.unanswered(known.due);
             if let Some(record) = client.record {
                 self.records[record as usize].ended(known.due, None);
             }
