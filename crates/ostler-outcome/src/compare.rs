@@ -1,4 +1,4 @@
-//! Two runs of a scenario side by side: of the lab and the simulator, of two programs, of two seeds.
+//! Two runs of a scenario side by side: of the lab and the simulator, of two programs, of two seeds; or two runs of a fleet.
 //!
 //! Two worlds needn't agree about a figure to be of the same mind about policies. So each figure is told twice, one run's beside the other's; and for every two policies, which of
 //! them has more of it. **Directions agree** unless one run says that a policy has more and the other that it has less; less than [`SAME`] between two policies is no difference, and
@@ -13,7 +13,7 @@ use serde_json::Value;
 pub const SAME: f64 = 0.05;
 
 /// The figures that are compared, where both runs have them.
-pub const FIGURES: [&str; 16] = [
+pub const FIGURES: [&str; 22] = [
     "max_rate_under_slo",
     "slo_met_share",
     "core_seconds",
@@ -30,6 +30,13 @@ pub const FIGURES: [&str; 16] = [
     "energy_j",
     "local_unused",
     "moved_mib",
+    // A fleet's.
+    "broken_share",
+    "p95_median_us",
+    "p95_worst_us",
+    "waiting_share",
+    "others_waiting_share",
+    "busy",
 ];
 
 /// A policy's line under a load.
@@ -90,7 +97,7 @@ pub struct Compared {
     pub agree: usize,
 }
 
-/// The lines of a run, as `--json` writes them; those of cells are left out. A scenario may ask the same of a guest at several rates, and says so in the same
+/// The lines of a run, as `--json` writes them; those of cells are left out, and of a fleet those of VMs. A fleet's loads are its oversubscriptions. A scenario may ask the same of a guest at several rates, and says so in the same
 /// words: where policies begin anew under them, it is the next of these loads, and told by its number.
 ///
 /// # Errors
@@ -113,11 +120,14 @@ pub fn lines(text: &str) -> Result<Vec<Line>, Mistake> {
                 "an event of a run, and not what came of it; give it the run's summary.jsonl, or the lines that `--json` writes".to_owned(),
             ));
         }
-        if value.get("cell").is_some() {
+        if value.get("cell").is_some() || value.get("vm").is_some() {
             continue;
         }
         let text = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
-        let (Some(mut workload), Some(policy)) = (text("workload"), text("policy")) else {
+        let ratio = value.get("oversubscription").and_then(Value::as_f64);
+        let fleet = ratio.map(|ratio| format!("a fleet at {ratio}:1"));
+        let (Some(mut workload), Some(policy)) = (text("workload").or(fleet), text("policy"))
+        else {
             return Err(mistake(
                 "no line of a policy under a load; give it the lines that `--json` writes"
                     .to_owned(),
@@ -322,6 +332,37 @@ mod tests {
         let read = lines(&format!("{good}\n{cell}\n")).expect("lines");
         assert_eq!(read.len(), 1);
         assert_eq!(read[0].figures.get("p95_us"), Some(&1.0));
+    }
+
+    #[test]
+    fn fleets_are_compared_by_oversubscription() {
+        use crate::fleet::FleetLine;
+        let fleet = |median: [f64; 2]| {
+            let mut text = String::new();
+            for ratio in [1.5, 3.0] {
+                for (policy, p95) in ["p", "q"].into_iter().zip(median) {
+                    let line = FleetLine {
+                        policy: policy.to_owned(),
+                        oversubscription: ratio,
+                        p95_median_us: Some(p95 * ratio),
+                        ..FleetLine::default()
+                    };
+                    text.push_str(&serde_json::to_string(&line).expect("JSON"));
+                    let vm = format!(
+                        "\n{{\"policy\":\"{policy}\",\"oversubscription\":{ratio:?},\"vm\":7,\"p95_us\":1.0}}\n"
+                    );
+                    text.push_str(&vm);
+                }
+            }
+            lines(&text).expect("a fleet's run")
+        };
+        let [one, other] = [fleet([1.0, 2.0]), fleet([2.0, 1.0])];
+        let loads: Vec<&str> = one.iter().map(|line| line.workload.as_str()).collect();
+        assert_eq!(loads[1..3], ["a fleet at 1.5:1", "a fleet at 3:1"]);
+        let compared = compare(&one, &other);
+        assert_eq!((compared.told, compared.agree), (2, 0));
+        let p95 = of(&compared, "q", "p95_median_us").expect("both have it");
+        assert_eq!((p95.one, p95.other), (3.0, 1.5));
     }
 
     #[test]

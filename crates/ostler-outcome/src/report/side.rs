@@ -126,7 +126,7 @@ fn table(figure: &str, pairs: &[&Pair], sides: &[Side; 2]) -> Node {
 fn say(figure: &str, value: f64) -> String {
     if figure.ends_with("_us") {
         micros(value)
-    } else if figure.ends_with("_share") || figure == "local_unused" {
+    } else if figure.ends_with("_share") || ["local_unused", "busy"].contains(&figure) {
         percent(value)
     } else {
         short(value)

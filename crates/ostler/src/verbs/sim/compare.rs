@@ -1,4 +1,4 @@
-//! `ostler sim compare`: two runs of the same scenario side by side: of the lab and the simulator, of two programs, of two seeds.
+//! `ostler sim compare`: two runs of the same scenario, or fleet, side by side: of the lab and the simulator, of two programs, of two seeds.
 //!
 //! What is compared and when directions agree: `ostler_outcome::compare`. Here runs are read, and what came of it is shown.
 
@@ -14,7 +14,7 @@ use ostler_report::say::{short, times};
 
 use crate::output::{self, Paint, Table};
 
-/// Show two runs of a scenario side by side: the lab's and the simulator's, say
+/// Show two runs of a scenario, or of a fleet, side by side: the lab's and the simulator's, say
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Each run is a file with its JSON lines, of `ostler lab run --json FILE` or `ostler sim --json`, or the folder that the lab keeps of it. Policies are compared with the \
