@@ -73,6 +73,9 @@ pub enum Event {
         scenario: String,
         /// The seed.
         seed: u64,
+        /// Whether its books are kept twice.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        audited: bool,
     },
     /// The lab had to boot the host again.
     BootRetry {

@@ -75,6 +75,9 @@ pub enum FleetEvent {
         oversubscription: Vec<f64>,
         /// The VMs, as a number that is another one for others: a trace's files may have changed.
         vms: String,
+        /// Whether its hosts' books are kept twice.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        audited: bool,
     },
     /// What came of a host.
     Host {

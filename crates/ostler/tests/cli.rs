@@ -505,6 +505,36 @@ fn a_fleet_that_was_cut_off_goes_on_to_the_same_bytes() {
     }
     // Audits change nothing, and neither does keeping what came of hosts.
     assert_eq!(run(&[]).stdout, whole.stdout);
+    // But hosts that weren't audited are no part of an audited run, and the other way round.
+    let unlike = run(&["--events", &shown]);
+    assert_eq!(unlike.status.code(), Some(1));
+    assert!(
+        text(&unlike.stderr).contains("--audit"),
+        "{}",
+        text(&unlike.stderr)
+    );
+    // A report that can't be written is told before anything is run, and leaves none.
+    let nowhere = scenario.join("report.html").display().to_string();
+    let refused = run(&["--report", &nowhere]);
+    assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0));
+    let said = text(&refused.stderr);
+    assert!(
+        said.contains(&nowhere) || said.contains("could not create"),
+        "{said}"
+    );
+    assert!(!said.contains("sim:"), "{said}");
+    // Two runs of a fleet are laid side by side.
+    let [one, other] = ["one.jsonl", "other.jsonl"].map(path);
+    std::fs::write(&one, &whole.stdout).expect("a run");
+    std::fs::write(&other, run(&["--seed", "2"]).stdout).expect("a run");
+    let paths = [&one, &other].map(|path| path.display().to_string());
+    let beside = ostler(&["sim", "compare", &paths[0], &paths[1], "--json"]);
+    assert!(beside.status.success(), "{}", text(&beside.stderr));
+    let pairs = text(&beside.stdout);
+    assert!(
+        pairs.contains("a fleet at 2:1") && pairs.contains("p95_median_us"),
+        "{pairs}"
+    );
     // Another run isn't gone on with.
     let other = run(&["--events", &shown, "--seed", "2"]);
     assert_eq!(other.status.code(), Some(1));

@@ -149,6 +149,7 @@ impl Run {
             event(Event::Simulates {
                 scenario: self.scenario.to_toml(),
                 seed: self.seed,
+                audited: self.watch.books,
             }),
             event(Event::Up {
                 kernel: "none: EEVDF as of 6.12".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::BufReader;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -18,6 +18,7 @@ use ostler_report::say::{micros, percent, short};
 use ostler_scenario::{Policy, Scenario, Vms};
 use ostler_sim::fleet::{Demand, Fleet};
 use ostler_sim::scenario;
+use ostler_sim::trace::STEP;
 use ostler_sim::trace::read::{Damage, Readings, Selection, table};
 use serde::Serialize;
 
@@ -72,6 +73,7 @@ pub fn run(args: &Args, path: &Path, scenario: &Scenario) -> anyhow::Result<Exit
                 seed: args.seed,
                 oversubscription: ratios.clone(),
                 vms: demand.digest(),
+                audited: args.audit,
             },
         )?,
         None => Hosts::in_memory(),
@@ -237,12 +239,13 @@ fn demand(path: &Path, vms: &Vms, seed: u64) -> anyhow::Result<(Demand, String)>
     let folder = path.parent().unwrap_or(Path::new("."));
     let open = |name: &str| {
         let path = folder.join(name);
-        File::open(&path).with_context(|| {
+        let file = File::open(&path).with_context(|| {
             format!(
                 "could not open {} of the trace; paths are from the scenario's folder on",
                 path.display()
             )
-        })
+        })?;
+        Ok::<_, anyhow::Error>(BufReader::new(file))
     };
     let selection = Selection {
         one_of: u64::from(*one_of),
@@ -250,25 +253,12 @@ fn demand(path: &Path, vms: &Vms, seed: u64) -> anyhow::Result<(Demand, String)>
         until: from + lasts.0.div_ceil(1_000_000_000),
         ..Selection::default()
     };
-    let found = table(BufReader::new(open(table_path)?), &selection)
+    let found = table(open(table_path)?, &selection)
         .with_context(|| format!("{table_path} of the trace"))?;
     told(table_path, &found.damage);
     let mut demand = Demand::of(found.vms, from, lasts);
     if !readings.is_empty() {
-        let mut all: Box<dyn Read> = Box::new(std::io::empty());
-        for name in readings {
-            all = Box::new(all.chain(open(name)?));
-        }
-        let wanted: std::collections::BTreeSet<_> = demand.vms.iter().map(|vm| vm.vm.id).collect();
-        let mut steps = Readings::new(BufReader::new(all));
-        let mut step = Vec::new();
-        while let Some(at) = steps
-            .step(|vm| wanted.contains(&vm), &mut step)
-            .context("the trace's readings")?
-        {
-            demand.tell(from, at, &step);
-        }
-        told("the readings", steps.damage());
+        tell(&mut demand, from, readings, open)?;
     }
     if demand.vms.is_empty() {
         bail!(
@@ -277,6 +267,52 @@ fn demand(path: &Path, vms: &Vms, seed: u64) -> anyhow::Result<(Demand, String)>
     }
     let words = format!("{} of {table_path}", demand.vms.len());
     Ok((demand, words))
+}
+
+/// Tells how busy VMs are by files of readings, in order.
+fn tell(
+    demand: &mut Demand,
+    from: u64,
+    readings: &[String],
+    open: impl Fn(&str) -> anyhow::Result<BufReader<File>>,
+) -> anyhow::Result<()> {
+    let wanted: BTreeSet<_> = demand.vms.iter().map(|vm| vm.vm.id).collect();
+    let until = from + demand.lasts.0.div_ceil(1_000_000_000);
+    let mut known = BTreeSet::new();
+    let mut before: Option<(u64, &str)> = None;
+    let mut step = Vec::new();
+    // Before hours are spent on the first, the last must be there.
+    let files: Vec<_> = readings
+        .iter()
+        .map(|name| open(name))
+        .collect::<Result<_, _>>()?;
+    for (name, file) in readings.iter().zip(files) {
+        let mut steps = Readings::new(file);
+        while let Some(at) = steps
+            .step(|vm| wanted.contains(&vm), &mut step)
+            .with_context(|| format!("{name} of the trace"))?
+        {
+            if let Some((last, earlier)) = before.filter(|(last, _)| at < *last) {
+                bail!(
+                    "{name} of the trace is of second {at}, after second {last} of {earlier}; name files of `readings` in order of time"
+                );
+            }
+            before = Some((at, name));
+            if at < until && at + STEP > from {
+                known.extend(step.iter().map(|reading| reading.vm));
+            }
+            demand.tell(from, at, &step);
+        }
+        told(name, steps.damage());
+    }
+    if known.len() < wanted.len() {
+        ostler_lab::tell!(
+            "sim: {} of {} VMs have no reading in that time, and are as busy as in the mean of their lives",
+            wanted.len() - known.len(),
+            wanted.len()
+        );
+    }
+    Ok(())
 }
 
 fn told(what: &str, damage: &Damage) {
@@ -296,10 +332,15 @@ fn told(what: &str, damage: &Damage) {
 }
 
 fn show(args: &Args, run: &FleetRun) -> anyhow::Result<()> {
+    let printed = print(args, run);
     if let Some(path) = &args.report {
         super::write(path, &report::render_fleet(run))?;
         ostler_lab::tell!("sim: report: {}", path.display());
     }
+    printed
+}
+
+fn print(args: &Args, run: &FleetRun) -> anyhow::Result<()> {
     if args.json {
         for result in &run.results {
             let vms = result.hosts.iter().flat_map(|host| &host.vms);
@@ -411,6 +452,43 @@ mod tests {
         let (mean, _) = demand(&scenario, &trace(&[]), 1).unwrap();
         assert!(mean.vms.iter().all(|vm| vm.busy.len() == 1));
         assert_eq!(mean.vms.len(), told.vms.len());
+    }
+
+    /// Where a file's last line has no end, as editors and `split` leave it, the next file's first isn't taken for the rest of it.
+    #[test]
+    fn no_reading_is_lost_where_a_file_ends_without_a_newline() {
+        let dir = tempfile::tempdir().unwrap();
+        files(dir.path());
+        let scenario = dir.path().join("fleet.toml");
+        let told = || demand(&scenario, &trace(&["cpu-0.csv", "cpu-1.csv"]), 1).unwrap();
+        let whole = told();
+        let first = dir.path().join("cpu-0.csv");
+        let text = std::fs::read_to_string(&first).unwrap();
+        std::fs::write(&first, text.trim_end()).unwrap();
+        assert_eq!(told(), whole);
+    }
+
+    #[test]
+    fn files_of_readings_that_are_not_in_order_are_told_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        files(dir.path());
+        let scenario = dir.path().join("fleet.toml");
+        let turned = trace(&["cpu-1.csv", "cpu-0.csv"]);
+        let error = format!("{:#}", demand(&scenario, &turned, 1).unwrap_err());
+        assert!(
+            error.contains("cpu-0.csv of the trace is of second 0")
+                && error.contains("of cpu-1.csv")
+                && error.contains("in order of time"),
+            "{error}"
+        );
+        let text = "600,vm-1,1,2,3\n300,vm-1,1,2,3\n";
+        std::fs::write(dir.path().join("cpu-1.csv"), text).unwrap();
+        let error = demand(&scenario, &trace(&["cpu-1.csv"]), 1).unwrap_err();
+        let error = format!("{error:#}");
+        assert!(
+            error.contains("cpu-1.csv of the trace: line 2 is of second 300"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -52,7 +52,11 @@ impl Log {
                 _ => None,
             });
             let drawn = events.iter().find_map(|event| match &event.event {
-                Event::Simulates { scenario, seed } => Some((scenario.clone(), *seed)),
+                Event::Simulates {
+                    scenario,
+                    seed,
+                    audited,
+                } => Some((scenario.clone(), *seed, *audited)),
                 _ => None,
             });
             (revision, drawn)
@@ -60,7 +64,7 @@ impl Log {
         let (then, now) = (named(&there), named(begins));
         if then.1 != now.1 {
             bail!(
-                "{} keeps a run of another scenario, other policies or another seed; name another file, or remove it",
+                "{} keeps a run of another scenario, other policies or another seed, or one with --audit where this is without, or the other way round; name another file, or remove it",
                 path.display()
             );
         }
@@ -205,7 +209,7 @@ fn same_fleet(path: &Path, then: &FleetEvent, now: &FleetEvent) -> anyhow::Resul
     }
     if by_us != *now {
         bail!(
-            "{} keeps a run of another scenario, other policies, oversubscriptions or VMs, or another seed; name another file, or remove it",
+            "{} keeps a run of another scenario, other policies, oversubscriptions or VMs, or another seed, or one with --audit where this is without, or the other way round; name another file, or remove it",
             path.display()
         );
     }
@@ -284,6 +288,7 @@ mod tests {
         let drawn = Event::Simulates {
             scenario: "name = \"t\"".to_owned(),
             seed,
+            audited: false,
         };
         [run, drawn]
             .map(|event| Stamped { t_ms: 0, event })
@@ -341,6 +346,14 @@ mod tests {
             );
             assert_eq!(std::fs::read(&path).unwrap(), before);
         }
+        // Cells whose books weren't kept twice are no part of a run whose are.
+        let mut audit = begins(1, "a");
+        if let Event::Simulates { audited, .. } = &mut audit[1].event {
+            *audited = true;
+        }
+        let error = Log::open(&path, &audit).err().unwrap().to_string();
+        assert!(error.contains("--audit"), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), before);
     }
 
     fn fleet(seed: u64, revision: &str, vms: &str) -> FleetEvent {
@@ -350,6 +363,7 @@ mod tests {
             seed,
             oversubscription: vec![1.0, 0.1 + 0.2],
             vms: vms.to_owned(),
+            audited: false,
         }
     }
 

@@ -93,6 +93,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Err(error) => return Ok(refused(&error)),
     };
     // Before anything is run for it.
+    if let Some(report) = &args.report {
+        writable(report)?;
+    }
     let beside = args.beside.as_deref().map(compare::Read::new).transpose()?;
     if scenario.fleet.is_some() {
         ensure!(
@@ -298,12 +301,18 @@ impl Progress {
     }
 }
 
+/// Prints what came of it, and writes the report; neither goes missing where the other can't be had.
 fn show(run: &Run, summaries: &[Summary], args: &Args) -> anyhow::Result<()> {
+    let printed = print(run, summaries, args);
     if let Some(path) = &args.report {
         let runs: Vec<_> = summaries.iter().map(|summary| &summary.run).collect();
         write(path, &report::render_all(&runs))?;
         ostler_lab::tell!("sim: report: {}", path.display());
     }
+    printed
+}
+
+fn print(run: &Run, summaries: &[Summary], args: &Args) -> anyhow::Result<()> {
     if args.json {
         for line in gather::result_lines(summaries) {
             output::print(&format!(
@@ -380,11 +389,32 @@ fn table(run: &Run, summary: &Summary, paint: Paint) -> String {
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    folder_of(path)?;
+    std::fs::write(path, text).with_context(|| format!("could not write {}", path.display()))
+}
+
+fn folder_of(path: &Path) -> anyhow::Result<()> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("could not create the folder {}", folder.display()))?;
     }
-    std::fs::write(path, text).with_context(|| format!("could not write {}", path.display()))
+    Ok(())
+}
+
+/// Whether a report can be written there, which is asked before the run that it is of. What is there stays; what isn't doesn't come of it.
+fn writable(path: &Path) -> anyhow::Result<()> {
+    folder_of(path)?;
+    let there = path.symlink_metadata().is_ok();
+    std::fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(path)
+        .with_context(|| format!("could not write the report {}", path.display()))?;
+    if !there {
+        std::fs::remove_file(path)
+            .with_context(|| format!("could not remove {}", path.display()))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
