@@ -1,5 +1,8 @@
-//! Placements, against a search of all there are, which is written apart from them.
+//! Placements, against a search of all there are, which is written apart from them, and against a linear program where there are too many.
 
+use good_lp::{
+    Expression, Solution as _, SolverModel as _, constraint, microlp, variable, variables,
+};
 use ostler_model::CpuId;
 use ostler_policy::placement::{
     Core, Flow, Index, Placement, Placer, Policy, Pool, Problem, Queue, Refusal, Sample, Settings,
@@ -103,35 +106,85 @@ impl Oracle<'_> {
     }
 
     fn cost(&self, nic: Index, stages: &[Stage], demands: &[f64], cores: &[Index]) -> f64 {
-        let case = self.case;
-        let mut sum = 0.0;
-        for (at, (stage, &v)) in stages.iter().zip(cores).enumerate() {
-            let weights = &case.kinds[stage.kind as usize];
+        let each = (0..stages.len()).map(|at| {
             let before = at.checked_sub(1).map(|at| cores[at]);
-            let (to, from) = (
-                case.cores[v as usize].socket,
-                before.map_or(nic, |u| case.cores[u as usize].socket),
-            );
-            let (here, there) = (&case.sockets[to as usize], &case.sockets[from as usize]);
-            let far = case.distances[from as usize * case.sockets.len() + to as usize];
-            sum += weights.cache / here.l3_hit;
-            sum += weights.memory * there.cycle_loss;
-            sum += weights.interconnect * here.cycle_loss * far;
-            sum += weights.remote * there.ipc / here.ipc;
-            let mut busy = self.busy[v as usize] + demands[at];
-            if let Some(u) = before {
-                let (a, b) = (&case.cores[u as usize], &case.cores[v as usize]);
-                if a.socket == b.socket && a.cache != b.cache {
-                    sum += weights.crossing;
-                }
-                if u == v {
-                    busy += demands[at - 1];
-                }
+            self.step(nic, stages, demands, at, before, cores[at])
+        });
+        each.sum()
+    }
+
+    /// What a chain's stage costs on a core, coming from another.
+    fn step(
+        &self,
+        nic: Index,
+        stages: &[Stage],
+        demands: &[f64],
+        at: usize,
+        before: Option<Index>,
+        v: Index,
+    ) -> f64 {
+        let case = self.case;
+        let weights = &case.kinds[stages[at].kind as usize];
+        let (to, from) = (
+            case.cores[v as usize].socket,
+            before.map_or(nic, |u| case.cores[u as usize].socket),
+        );
+        let (here, there) = (&case.sockets[to as usize], &case.sockets[from as usize]);
+        let far = case.distances[from as usize * case.sockets.len() + to as usize];
+        let mut sum = weights.cache / here.l3_hit;
+        sum += weights.memory * there.cycle_loss;
+        sum += weights.interconnect * here.cycle_loss * far;
+        sum += weights.remote * there.ipc / here.ipc;
+        let mut busy = self.busy[v as usize] + demands[at];
+        if let Some(u) = before {
+            let (a, b) = (&case.cores[u as usize], &case.cores[v as usize]);
+            if a.socket == b.socket && a.cache != b.cache {
+                sum += weights.crossing;
             }
-            let busy = busy.min(0.999);
-            sum += weights.load * busy / (1.0 - busy);
+            if u == v {
+                busy += demands[at - 1];
+            }
         }
-        sum
+        let busy = busy.min(0.999);
+        sum + weights.load * busy / (1.0 - busy)
+    }
+
+    /// The same least cost as of a linear program: a unit flows from stage to stage, from each core as much as comes there, and pays for its way. Such a program has a solution
+    /// in which all of it goes one way.
+    fn least_of_program(
+        &self,
+        nic: Index,
+        stages: &[Stage],
+        demands: &[f64],
+        may: &[Vec<Index>],
+    ) -> f64 {
+        let mut all = variables!();
+        let mut cost = Expression::from(0.0);
+        let mut links = Vec::new();
+        // What comes to each of a stage's cores.
+        let mut there: Vec<Expression> = Vec::new();
+        for at in 0..stages.len() {
+            let mut here = vec![Expression::from(0.0); may[at].len()];
+            let befores: Vec<Option<Index>> = match at.checked_sub(1) {
+                None => vec![None],
+                Some(before) => may[before].iter().copied().map(Some).collect(),
+            };
+            for (from, before) in befores.into_iter().enumerate() {
+                let mut leaves = Expression::from(0.0);
+                for (to, &v) in may[at].iter().enumerate() {
+                    let share = all.add(variable().min(0.0));
+                    cost += self.step(nic, stages, demands, at, before, v) * share;
+                    leaves += share;
+                    here[to] += share;
+                }
+                let comes = there.get(from).cloned().unwrap_or_else(|| 1.0.into());
+                links.push(constraint!(leaves == comes));
+            }
+            there = here;
+        }
+        let problem = all.minimise(cost.clone()).using(microlp);
+        let solved = problem.with_all(links).solve().expect("there is a way");
+        solved.eval(cost)
     }
 
     /// The least cost of all chains there are.
@@ -160,6 +213,17 @@ fn dominant(flows: &[Owned]) -> Option<&Owned> {
 
 /// Goes through a placement queue by queue, and holds each chain against the search.
 fn holds(case: &Case, placement: &Placement) -> Result<(), TestCaseError> {
+    holds_against(case, placement, By::Search)
+}
+
+/// Who says what the least cost of a chain is.
+#[derive(Clone, Copy)]
+enum By {
+    Search,
+    Program,
+}
+
+fn holds_against(case: &Case, placement: &Placement, by: By) -> Result<(), TestCaseError> {
     let mut oracle = Oracle::new(case);
     let mut placed = vec![None; case.threads.len()];
     let number = |id: CpuId| {
@@ -196,7 +260,10 @@ fn holds(case: &Case, placement: &Placement) -> Result<(), TestCaseError> {
         }
         let cost = oracle.cost(*nic, &flow.2, &demands, &cores);
         prop_assert!(close(cost, queue.slowdown), "{cost} {}", queue.slowdown);
-        let optimum = oracle.least(*nic, &flow.2, &demands, &may);
+        let optimum = match by {
+            By::Search => oracle.least(*nic, &flow.2, &demands, &may),
+            By::Program => oracle.least_of_program(*nic, &flow.2, &demands, &may),
+        };
         prop_assert!(
             close(optimum, queue.slowdown),
             "{optimum} {}",
@@ -356,6 +423,65 @@ fn alike() -> impl Strategy<Value = Case> {
             ];
             case
         })
+}
+
+/// Chains of eight stages, on sixteen cores in two sockets: hundreds of millions of ways for the first; the second goes through cores where the first has put its threads.
+fn long() -> impl Strategy<Value = Case> {
+    let cores = vec(0..=8_u8, 16);
+    (
+        cores,
+        vec(socket(), 2),
+        vec(weights(), 2),
+        vec(1..=4_u8, 12),
+        vec(0..2_u32, 16),
+    )
+        .prop_map(|(busy, sockets, kinds, demands, on)| {
+            let chain = |threads: std::ops::Range<u32>, packets: f64| {
+                let stages = threads.zip(&on);
+                let stages = stages.map(|(thread, &kind)| Stage { kind, thread });
+                (0, vec![(packets, false, stages.collect())])
+            };
+            Case {
+                cores: (0..16_u32)
+                    .zip(busy)
+                    .map(|(at, busy)| Core {
+                        id: CpuId(10 + at),
+                        socket: at / 8,
+                        cache: at % 8 / 4,
+                        utilisation: f64::from(busy) / 9.0,
+                    })
+                    .collect(),
+                sockets,
+                distances: vec![0.0, 1.0, 1.0, 0.0],
+                kinds,
+                pools: vec![((0..16).collect(), None), ((3..13).collect(), None)],
+                threads: (0..)
+                    .zip(demands)
+                    .map(|(at, demand)| Thread {
+                        pool: at % 2,
+                        demand: f64::from(demand) / 10.0,
+                        now: None,
+                    })
+                    .collect(),
+                queues: vec![chain(0..8, 1.1e6), chain(4..12, 1e6)],
+            }
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// Where no search of all there are would end.
+    #[test]
+    fn long_chains_are_what_a_linear_program_finds(case in long()) {
+        holds_against(&case, &case.found(Policy::Chains), By::Program)?;
+    }
+
+    /// The program is the search, where that ends.
+    #[test]
+    fn the_program_finds_what_the_search_finds(case in alike()) {
+        holds_against(&case, &case.found(Policy::Chains), By::Program)?;
+    }
 }
 
 proptest! {
