@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 pub struct VmOutcome {
     /// Its number, of its name in the trace.
     pub vm: u64,
+    /// That name, where it was looked up: of those that miss the objective.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// The host that it was on.
     pub host: u32,
     /// Whether somebody waits for it: then it has the fleet's objective.

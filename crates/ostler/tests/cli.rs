@@ -547,3 +547,42 @@ fn a_fleet_that_was_cut_off_goes_on_to_the_same_bytes() {
         "{said}"
     );
 }
+
+/// An operator's own trace, as it is published but for lines' ends, with a line that is damaged, a VM twice, and times out of order.
+#[test]
+fn vms_that_miss_the_objective_are_named_as_their_trace_names_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let vm = |name: &str, created: u32, mean: u32| {
+        format!("{name},s,d,{created},9000,100,{mean},100,Interactive,4,8\r\n")
+    };
+    let table = [
+        vm("late/x+y==", 600, 90),
+        vm("busy/a+b==", 0, 100),
+        vm("calm/c+d==", 0, 5),
+        vm("busy/a+b==", 0, 1),
+        "calm,s,d,0\r\n".to_owned(),
+    ];
+    std::fs::write(path("vmtable.csv"), table.concat()).expect("a trace");
+    let scenario = "name = \"own\"\nsummary = \"Of a trace.\"\n[host]\ncores = 2\nmemory = \"64G\"\npnic_queues = 1\n[fleet]\nhosts = 1\noversubscription = 4\n\
+        slo_p95 = \"60ms\"\ntrace = \"vmtable.csv\"\nlasts = \"5s\"\n[[policy]]\nname = \"vanilla\"\n";
+    std::fs::write(path("own.toml"), scenario).expect("a scenario");
+    let (own, report) = (path("own.toml"), path("own.html"));
+    let [own, report] = [own, report].map(|path| path.display().to_string());
+    let run = ostler(&["sim", &own, "--json", "--report", &report]);
+    let said = text(&run.stderr);
+    assert!(run.status.success(), "{said}");
+    assert!(
+        said.contains("2 of 5 lines of vmtable.csv") && said.contains("line 4 names a VM"),
+        "{said}"
+    );
+    let lines: Vec<Value> = text(&run.stdout)
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    assert_eq!(lines[0]["vms"], 2);
+    let missed: Vec<_> = lines[1..].iter().map(|line| &line["name"]).collect();
+    assert!(missed.contains(&&Value::from("busy/a+b==")), "{lines:?}");
+    let page = std::fs::read_to_string(&report).expect("a report");
+    assert!(page.contains("busy/a+b=="));
+}

@@ -244,7 +244,7 @@ fn broken(run: &FleetRun) -> Node {
             .child(
                 el("th")
                     .attr("scope", "row")
-                    .text(format!("{:016x}", vm.vm)),
+                    .text(vm.name.clone().unwrap_or_else(|| format!("{:016x}", vm.vm))),
             )
             .children([
                 cell(Some(name)),
@@ -321,11 +321,15 @@ mod tests {
             vm(11, Some(1500.0), 1000.0),
             vm(12, Some(9000.0), 1000.0),
             vm(13, None, 1000.0),
+            VmOutcome {
+                name: Some("a/b+c<d=".to_owned()),
+                ..vm(14, Some(1500.0), 1000.0)
+            },
         ]);
         let line = &run.results[0].line;
         assert_eq!(
             (line.interactive, line.broken, line.broken_share),
-            (4, 2, Some(0.5))
+            (5, 3, Some(0.6))
         );
         assert_eq!(
             (line.p95_median_us, line.p95_worst_us),
@@ -339,6 +343,7 @@ mod tests {
             page.find("000000000000000b").unwrap(),
         );
         assert!(worse < bad && !page.contains("000000000000000a"));
+        assert!(page.contains("a/b+c&lt;d=") && !page.contains("000000000000000e"));
         assert!(page.contains("&lt;boost&gt; at 3:1") && !page.contains("NaN"));
     }
 

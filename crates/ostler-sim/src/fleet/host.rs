@@ -351,6 +351,7 @@ impl<W: Housed> Played<W> {
             let above = p95_us.zip(slo).is_some_and(|(p95, slo)| p95 > slo);
             outcome.vms.push(VmOutcome {
                 vm: vm.vm.id.0,
+                name: None,
                 host: outcome.host,
                 interactive,
                 vcpus: vm.vm.cores,

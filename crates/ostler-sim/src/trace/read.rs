@@ -1,6 +1,6 @@
 //! Reading a trace: line by line, in bounded memory, with every line that is damaged told and counted.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, Read as _};
 
 use super::{Category, GB, Reading, STEP, Vm, VmId};
@@ -210,6 +210,29 @@ pub fn table(input: impl BufRead, selection: &Selection) -> Result<Table, TraceE
     refuse(&table.damage, "VMs")?;
     table.vms.sort_by_key(|vm| vm.created);
     Ok(table)
+}
+
+/// What a table calls VMs: names of so many as are wanted are held, and no more.
+///
+/// # Errors
+///
+/// Where it can't be read.
+pub fn names(
+    input: impl BufRead,
+    wanted: &BTreeSet<VmId>,
+) -> Result<BTreeMap<VmId, String>, TraceError> {
+    let mut lines = Lines::new(input);
+    let mut names = BTreeMap::new();
+    while names.len() < wanted.len()
+        && let Some((_, text)) = lines.next()?
+    {
+        let name = text.split(',').next().unwrap_or("");
+        let id = VmId::of(name);
+        if wanted.contains(&id) && vm(text).is_ok() {
+            names.entry(id).or_insert_with(|| name.to_owned());
+        }
+    }
+    Ok(names)
 }
 
 fn refuse(damage: &Damage, what: &'static str) -> Result<(), TraceError> {

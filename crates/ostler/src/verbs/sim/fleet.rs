@@ -18,8 +18,8 @@ use ostler_report::say::{micros, percent, short};
 use ostler_scenario::{Policy, Scenario, Vms};
 use ostler_sim::fleet::{Demand, Fleet};
 use ostler_sim::scenario;
-use ostler_sim::trace::STEP;
-use ostler_sim::trace::read::{Damage, Readings, Selection, table};
+use ostler_sim::trace::read::{Damage, Readings, Selection, names, table};
+use ostler_sim::trace::{STEP, VmId};
 use serde::Serialize;
 
 use super::Args;
@@ -113,12 +113,45 @@ pub fn run(args: &Args, path: &Path, scenario: &Scenario) -> anyhow::Result<Exit
                 .push(one(&fleet, policy, ratio, threads, &mut log)?);
         }
     }
+    if let Vms::Trace { table, .. } = &fleet.vms {
+        name(
+            &mut run,
+            &path.parent().unwrap_or(Path::new(".")).join(table),
+        );
+    }
     show(args, &run)?;
     Ok(if tell_problems(&run) {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// Names the VMs that miss the objective as their trace does: numbers made of names tell an operator nothing.
+fn name(run: &mut FleetRun, table: &Path) {
+    let vms = || run.results.iter().flat_map(|result| &result.hosts);
+    let missed = vms().flat_map(|host| &host.vms).filter(|vm| vm.breaks_slo);
+    let wanted: BTreeSet<VmId> = missed.map(|vm| VmId(vm.vm)).collect();
+    let read = File::open(table)
+        .map_err(anyhow::Error::from)
+        .and_then(|file| Ok(names(BufReader::new(file), &wanted)?));
+    let names = match read {
+        Ok(names) => names,
+        // They are known by their numbers then.
+        Err(error) => {
+            ostler_lab::tell!(
+                "sim: VMs have numbers for names, as {} can't be read any more: {error:#}",
+                table.display()
+            );
+            return;
+        }
+    };
+    let hosts = run.results.iter_mut().flat_map(|result| &mut result.hosts);
+    for vm in hosts.flat_map(|host| &mut host.vms) {
+        if vm.breaks_slo {
+            vm.name = names.get(&VmId(vm.vm)).cloned();
+        }
+    }
 }
 
 /// Tells what was wrong; whether anything was.
