@@ -231,8 +231,7 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 		if (service && thread->works)
 			hand_on(thread, service);
 		else if (service && slept)
-			rise(thread, service, slept,
-			     from || least == ~0ULL ? slept->now : least);
+			rise(thread, service, slept, from || least == ~0ULL ? slept->now : least);
 		if (from)
 			move_to(thread, service, slept, number, domain, vtime);
 		if (service && thread->works)

@@ -9,7 +9,7 @@ use support::{Fluid, intent};
 
 /// Of everything decided over a ramp of load up and down, under every policy, with the boost and without. Taken from the revision before
 /// placement, tier, sizing and hints were composed.
-const BEFORE: &str = "d8950cc31b88a7a8e69629992a58a2e26c4de3991363fb1cf2fe5d019ce609fa";
+const BEFORE: &str = "c420ab5d7df2d7d9a89a51dd51bdef76e0212d4bc58bf41039740f51bd6a4f9a";
 
 #[test]
 fn layers_that_are_off_change_no_decision() {

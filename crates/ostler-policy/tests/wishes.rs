@@ -358,6 +358,22 @@ fn leftovers_are_lent_while_there_is_room() {
     );
 }
 
+/// A group that had ample cores wasn't short of any when it grows: nothing is taken back for that.
+#[test]
+fn a_group_that_grows_from_ample_cores_keeps_lending() {
+    let mut host = Fluid::new(12, intent(PartitionPolicy::Resource), true);
+    for _ in 0..40 {
+        host.step(1.0, 1.0, |_| Some(0.3));
+    }
+    let before = host.sizes();
+    for _ in 0..20 {
+        host.step(1.6, 1.0, |_| Some(0.3));
+        let (groups, cpus) = (host.plan.groups, be(&host.plan).vcpu_cpus);
+        assert!(groups.nq.union(&groups.vcpu).is_subset(&cpus));
+    }
+    assert!(host.sizes()[0] > before[0], "{before:?}");
+}
+
 /// An operator may have all guests yield, those with an objective among them. That isn't taken off twice: a group is never smaller than what its own
 /// threads need.
 #[test]

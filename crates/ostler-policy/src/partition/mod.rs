@@ -71,7 +71,7 @@ mod room;
 pub mod weights;
 
 use ostler_model::{
-    CpuId, Group, Groups, GuestPlan, Leftovers, NicPlan, NodeId, PartitionPolicy, PartitionState,
+    Group, Groups, GuestPlan, Leftovers, NicPlan, NodeId, PartitionPolicy, PartitionState,
     QueueCount, Reason, Room, Thresholds,
 };
 
@@ -350,12 +350,19 @@ impl Scene<'_> {
         if self.leftovers == Leftovers::Nothing {
             return None;
         }
-        if division.demand.is_none() {
+        let Some((vcpu, _)) = division.demand else {
             return self.memory.room;
-        }
-        let Assignment { vcpu, nq } = &division.assignment;
-        let units = |cpus: &[CpuId]| self.cores.within(&cpus.iter().copied().collect());
-        let grew = units(vcpu) > self.before.vcpu || units(nq) > self.before.nq;
+        };
+        let nq = self
+            .cores
+            .within(&division.assignment.nq.iter().copied().collect());
+        // vCPUs that had ample cores before had enough, whatever they have now.
+        let vcpu = follow::ask(
+            self.peak(&self.memory.vcpu_peaks, vcpu),
+            self.thresholds.vcpu,
+            self.before.vcpu,
+        );
+        let grew = vcpu.bare() > self.before.vcpu || nq > self.before.nq;
         let period = room::Period {
             p95_over_slo: latency.worst.or(latency.known.then_some(0.0)),
             responses: latency.responses,
