@@ -259,6 +259,9 @@ pub struct Room {
     pub trial: Nanos,
     /// Whether what they have was lent on trial, under a load that hasn't borne it before.
     pub on_trial: bool,
+    /// When groups grew, again and again: the first time, and the last. `None` until one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grew: Option<(Nanos, Nanos)>,
 }
 
 /// A group's demand in a period that no later one has exceeded.

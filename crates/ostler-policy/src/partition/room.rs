@@ -9,7 +9,8 @@
 //! with cores lent, requests wait with the client, and a tap sees none of that. So as soon as notably more are answered a second than under what lending is
 //! known to be fine for, queues' cores are taken back, and lent again a moment later if P95 has room then.
 //!
-//! **A group that grows** had too few cores, and a P95 that was too long tells of that: it is looked at anew then, too.
+//! **A group that grows** had too few cores, and a P95 that was too long tells of that: it is looked at anew then, too. Not for ever: groups that grow and
+//! shrink again and again have what they need now and then, and after a while P95 tells of what is lent as well.
 //!
 //! **Not again at once.** Once they are taken back because P95 came near, it falls, which says nothing about what would be if they were lent. So they
 //! are lent again, one kind at a time, when notably fewer are answered than were, or else on trial, after a while that doubles with each trial that fails.
@@ -39,6 +40,9 @@ const SETTLE: Nanos = MEMORY;
 const MORE: (f64, f64) = (1.1, 3.0);
 /// And a lighter one below this factor.
 const LESS: f64 = 0.67;
+/// Groups that grow again sooner than this after the last time grow again and again; and for how long that postpones what P95 asks for.
+const AGAIN: Nanos = Nanos::from_secs(2);
+const POSTPONED: Nanos = Nanos::from_secs(5);
 /// How long until a trial, the first time and at most.
 const TRIAL: Nanos = Nanos::from_secs(10);
 const TRIAL_MAX: Nanos = Nanos::from_secs(320);
@@ -92,10 +96,21 @@ pub fn after(before: Option<Room>, period: Period, now: Nanos) -> Option<Room> {
             taken_at: None,
             trial: TRIAL,
             on_trial: false,
+            grew: period.grew.then_some((now, now)),
         });
     };
+    let grew = if period.grew {
+        let again = before
+            .grew
+            .filter(|(_, last)| now.saturating_sub(*last) < AGAIN);
+        Some((again.map_or(now, |(first, _)| first), now))
+    } else {
+        before.grew
+    };
+    let postponed =
+        period.grew && grew.is_some_and(|(first, _)| now.saturating_sub(first) < POSTPONED);
     // What a group that has too few cores makes of it isn't what lending does.
-    let weight = if period.grew {
+    let weight = if postponed {
         0.0
     } else {
         period.weight(MEMORY)
@@ -105,6 +120,7 @@ pub fn after(before: Option<Room>, period: Period, now: Nanos) -> Option<Room> {
     let mut room = Room {
         p95_over_slo: average,
         rate,
+        grew,
         ..before
     };
     let lasted = now.saturating_sub(room.since);
@@ -114,7 +130,7 @@ pub fn after(before: Option<Room>, period: Period, now: Nanos) -> Option<Room> {
         Leftovers::OfVcpus => average > TAKE_BACK_VCPUS && lasted >= SETTLE,
         Leftovers::Nothing => false,
     };
-    if period.grew {
+    if postponed || (period.grew && room.lent == Leftovers::OfAll) {
         room.lent = room.lent.min(Leftovers::OfVcpus);
         (room.since, room.load) = (now, rate.max(room.load));
     } else if near {
@@ -131,7 +147,7 @@ pub fn after(before: Option<Room>, period: Period, now: Nanos) -> Option<Room> {
         room.lent = room.lent.min(Leftovers::OfVcpus);
         (room.since, room.rate) = (now, period.rate());
         room.load = room.rate;
-    } else if average <= LEND {
+    } else if average <= LEND && !period.grew {
         let lighter = room.taken_at.is_none_or(|then| rate < LESS * then);
         if room.lent == Leftovers::OfAll {
             room.load += period.weight(GROWTH) * (rate - room.load).max(0.0);
@@ -284,6 +300,49 @@ mod tests {
                 (11..20).contains(&at) || at >= 39,
                 "at {at}"
             );
+        }
+    }
+
+    /// Groups that grow and shrink in turn, each as soon as its hold is over, have vCPUs' leftovers taken back even so; and where P95 is short they keep them.
+    #[test]
+    fn groups_that_grow_again_and_again_postpone_it_for_a_while() {
+        for (every, ratio, taken) in [
+            (5, 0.9, true),
+            (7, 0.7, true),
+            (1, 0.9, true),
+            (5, 0.5, false),
+        ] {
+            let (mut room, mut first) = (None, None);
+            for at in 1..=600 {
+                let (grows, ratio) = if at < 10 {
+                    (false, 0.3)
+                } else {
+                    (at % every == 0, ratio)
+                };
+                let seen = period((Some(ratio), 30), grows);
+                room = after(room, seen, Nanos(PERIOD.0 * at));
+                if lent(room) == Leftovers::Nothing {
+                    first = first.or(Some(at));
+                }
+            }
+            let told = format!("every {every} periods, {ratio}: {first:?}");
+            assert_eq!(first.is_some(), taken, "{told}");
+            // What growing postpones, a look, and the average's time.
+            assert!(first.is_none_or(|first| first < 90), "{told}");
+        }
+    }
+
+    /// Who grows now and then is given time each time, however long ago the first time was.
+    #[test]
+    fn growing_now_and_then_is_not_again_and_again() {
+        let mut room = None;
+        for at in 20..=3_000 {
+            // Twice within a second, every five; what queued up meanwhile has gone a moment later.
+            let grows = at % 50 == 0 || at % 50 == 9;
+            let ratio = if at % 50 < 12 { 1.0 } else { 0.3 };
+            let seen = period((Some(ratio), 30), grows);
+            room = after(room, seen, Nanos(PERIOD.0 * at));
+            assert!(lent(room) >= Leftovers::OfVcpus, "at {at}");
         }
     }
 
