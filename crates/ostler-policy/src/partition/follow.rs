@@ -78,8 +78,9 @@ impl Scene<'_> {
     }
 
     /// While best-effort guests have what vCPUs leave of their cores, more cores for vCPUs take next to nothing from anybody, and vCPUs wait less
-    /// for each other: as many as half of the threshold asks for. No more than there are vCPUs, and one stays with best-effort guests, which would be
-    /// suspended without.
+    /// for each other: as many as half of the threshold asks for. No more than there are vCPUs, and best-effort guests keep cores of their own
+    /// for as many vCPUs as they have, where they had those: they would share some for nothing. Where they hadn't, they share cores in any case, and keep
+    /// one, as they would be suspended without.
     fn spread(&self, next: Split, vcpu: Ask, reasons: &mut Vec<Reason>) -> Split {
         if self.lent() == Leftovers::Nothing {
             return next;
@@ -90,7 +91,14 @@ impl Scene<'_> {
         };
         let critical = self.seen.roster.latency_critical();
         let vcpus: usize = critical.map(|member| member.view.vcpus.len()).sum();
-        let most = self.cores.total().saturating_sub(next.nq + 1);
+        let own = self.cores.total().saturating_sub(next.sum());
+        let best_effort = self.seen.roster.best_effort();
+        let sharers: usize = best_effort.map(|member| member.view.vcpus.len()).sum();
+        let keep = u32::try_from(sharers)
+            .ok()
+            .filter(|&all| all <= own)
+            .unwrap_or(1);
+        let most = self.cores.total().saturating_sub(next.nq + keep.max(1));
         let to = wider
             .with_margin(self.seen.intent.partition.margin)
             .min(u32::try_from(vcpus).unwrap_or(u32::MAX))
