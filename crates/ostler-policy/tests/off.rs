@@ -9,7 +9,7 @@ use support::{Fluid, intent};
 
 /// Of everything decided over a ramp of load up and down, under every policy, with the boost and without. Taken from the revision before
 /// placement, tier, sizing and hints were composed.
-const BEFORE: &str = "51fec3802b8701c141036eaf89be0707830f8ce8c9f2054f7fd5e8519d537018";
+const BEFORE: &str = "803e160ab849eb75fce01429c2dc4e5dd2577fb0b3a3da5ab030d93528df299c";
 
 #[test]
 fn layers_that_are_off_change_no_decision() {

@@ -201,7 +201,7 @@ fn best_effort_guests_go_where_the_mode_says() {
         why,
         Reason::BestEffortOn {
             group: Group::BestEffort,
-            cores: 3
+            cores: 5
         }
     ));
     let (run, cpus, groups, why) = place(PartitionPolicy::Resource, 4.0, 1.3);
@@ -287,6 +287,7 @@ fn leftovers_are_nobodys_demand() {
         let mut wanted = intent(PartitionPolicy::Resource);
         wanted.partition.leftovers = leftovers;
         let mut host = Fluid::new(12, wanted, true);
+        host.best_effort_vcpus = 12;
         host.counts_yielding = counts_yielding;
         for _ in 0..60 {
             host.step(2.0, 1.0, |_| Some(0.3));
@@ -362,6 +363,7 @@ fn leftovers_are_lent_while_there_is_room() {
 #[test]
 fn a_group_that_grows_from_ample_cores_keeps_lending() {
     let mut host = Fluid::new(12, intent(PartitionPolicy::Resource), true);
+    host.best_effort_vcpus = 12;
     for _ in 0..40 {
         host.step(1.0, 1.0, |_| Some(0.3));
     }
@@ -385,7 +387,7 @@ fn guests_that_yield_themselves_keep_their_demand() {
         host.step(2.0, 1.0, |_| Some(0.3));
     }
     let groups = host.plan.groups;
-    assert_eq!(host.sizes(), [6, 2, 4, 0]);
+    assert_eq!(host.sizes(), [4, 2, 6, 0]);
     let (mut state, mut sizes) = (host.state, Vec::new());
     for seq in 100..160 {
         let mut next = snapshot(&facts, vec![guest("be0", 2, 1), guest("lc0", 12, 8)]);

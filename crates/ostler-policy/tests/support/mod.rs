@@ -180,6 +180,8 @@ pub struct Fluid {
     pub responses: u64,
     /// How many vCPUs the latency-critical guest has.
     pub critical_vcpus: u32,
+    /// How many the best-effort guest has.
+    pub best_effort_vcpus: u32,
     backlog: [f64; 2],
     seq: u64,
 }
@@ -216,6 +218,7 @@ impl Fluid {
             counts_yielding: true,
             responses: 100,
             critical_vcpus: cores,
+            best_effort_vcpus: 2,
             backlog: [0.0; 2],
             seq: 1,
         }
@@ -233,7 +236,11 @@ impl Fluid {
                 let best_effort = name.starts_with("be");
                 guest(
                     name,
-                    if best_effort { 2 } else { self.critical_vcpus },
+                    if best_effort {
+                        self.best_effort_vcpus
+                    } else {
+                        self.critical_vcpus
+                    },
                     if best_effort { 1 } else { 8 },
                 )
             })
