@@ -25,7 +25,7 @@ const NAME_MAX: usize = 40;
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
     /// The file can't be read.
-    #[error("could not read the scenario {}", path.display())]
+    #[error("could not read the scenario {}; check its path and permissions", path.display())]
     Read {
         /// The file.
         path: PathBuf,
