@@ -156,4 +156,7 @@ pub struct Expectation {
     pub at_least: Option<f64>,
     /// Upper bound, inclusive.
     pub at_most: Option<f64>,
+    /// Asked only where `of` met the objective in as many windows or more: who misses it has less to give cores for.
+    #[serde(default)]
+    pub same_slo: bool,
 }

@@ -228,6 +228,7 @@ fn reconcile_trials(scenario: &mut Scenario) {
             policy: policy.name.clone(),
             of: None,
             of_figure: None,
+            same_slo: false,
             at_least: Some(0.125),
             at_most: None,
         });

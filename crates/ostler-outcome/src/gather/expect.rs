@@ -126,7 +126,14 @@ fn holds(expected: &Expectation, lines: &[JsonLine]) -> Result<(), String> {
         of_figure,
         at_least,
         at_most,
+        same_slo,
     } = expected;
+    if let (true, Some(other)) = (same_slo, of) {
+        let met = |policy| figure_of(lines, policy, "slo_met_share");
+        if met(other)? < met(policy)? {
+            return Ok(());
+        }
+    }
     let value = figure_of(lines, policy, figure)?;
     let unit_figure = of_figure.as_ref().unwrap_or(figure);
     let (unit, times) = match (of, of_figure) {
@@ -174,11 +181,12 @@ mod tests {
     use super::*;
 
     fn lines() -> Vec<JsonLine> {
-        [("a", 6.0), ("e", 5.0)]
-            .map(|(policy, core_seconds)| JsonLine {
+        [("a", 6.0, 1.0), ("e", 5.0, 0.9), ("late", 7.0, 0.8)]
+            .map(|(policy, core_seconds, met)| JsonLine {
                 line: PolicyLine {
                     policy: policy.to_owned(),
                     core_seconds: Some(core_seconds),
+                    slo_met_share: Some(met),
                     ..PolicyLine::default()
                 },
                 ..JsonLine::default()
@@ -187,6 +195,16 @@ mod tests {
     }
 
     fn expect(figure: &str, of: Option<&str>, at_least: Option<f64>, at_most: Option<f64>) -> bool {
+        expect_at(figure, of, at_least, at_most, false)
+    }
+
+    fn expect_at(
+        figure: &str,
+        of: Option<&str>,
+        at_least: Option<f64>,
+        at_most: Option<f64>,
+        same_slo: bool,
+    ) -> bool {
         let expected = Expectation {
             figure: figure.to_owned(),
             policy: "e".to_owned(),
@@ -194,6 +212,7 @@ mod tests {
             of_figure: None,
             at_least,
             at_most,
+            same_slo,
         };
         holds(&expected, &lines()).is_ok()
     }
@@ -204,6 +223,24 @@ mod tests {
         assert!(!expect("core_seconds", Some("a"), None, Some(0.8)));
         assert!(!expect("core_seconds", Some("a"), Some(0.9), None));
         assert!(expect("core_seconds", None, Some(5.0), Some(5.0)));
+    }
+
+    #[test]
+    fn who_misses_the_objective_more_often_is_no_measure() {
+        for (of, asked) in [("a", true), ("e", true), ("late", false)] {
+            assert_eq!(
+                expect_at("core_seconds", Some(of), Some(2.0), None, true),
+                !asked
+            );
+            assert!(!expect_at("core_seconds", Some(of), Some(2.0), None, false));
+        }
+        assert!(!expect_at(
+            "core_seconds",
+            Some("absent"),
+            Some(0.0),
+            None,
+            true
+        ));
     }
 
     #[test]

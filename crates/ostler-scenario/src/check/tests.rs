@@ -291,6 +291,11 @@ fn what_only_a_world_can_know_is_asked_of_it() {
         counted.starts_with("s.toml:30: there is no figure `joy`; write one of core_seconds"),
         "{counted}"
     );
+    let alone = with("", &format!("{good}same_slo = true\n")).expect_err("refused");
+    assert_eq!(
+        alone,
+        "s.toml:30: same_slo without another policy; write of = \"POLICY\", or leave same_slo out"
+    );
 }
 
 #[test]

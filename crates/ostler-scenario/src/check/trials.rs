@@ -168,6 +168,7 @@ impl Checker<'_> {
                 of_figure,
                 at_least,
                 at_most,
+                same_slo,
             } = expected.get_ref();
             let known = self.world.figures();
             for figure in [Some(figure), of_figure.as_ref()].into_iter().flatten() {
@@ -194,6 +195,13 @@ impl Checker<'_> {
                     expected,
                     format!("a bound of {bound}"),
                     "write a number, or leave the bound out",
+                );
+            }
+            if *same_slo && of.is_none() {
+                return self.refuse(
+                    expected,
+                    "same_slo without another policy".to_owned(),
+                    "write of = \"POLICY\", or leave same_slo out",
                 );
             }
             if at_least.is_none() && at_most.is_none() {
