@@ -6,7 +6,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum WorldError {
     /// The file can't be read.
-    #[error("could not read the machines' description {}", path.display())]
+    #[error("could not read the machines' description {}; check its path and permissions", path.display())]
     Read {
         /// The file.
         path: PathBuf,
