@@ -19,6 +19,7 @@ fn load(guest: u32, rate: f64, packets: u32) -> LoadSpec {
         route: vec![guest],
         connections: 16,
         depth: None,
+        acknowledged: false,
         start: Nanos::ZERO,
         steps: vec![Step { rate, seconds: 1e6 }],
         arrivals: Arrivals::Poisson,

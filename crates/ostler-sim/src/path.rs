@@ -1,7 +1,7 @@
 //! What the way of a packet and a guest's kernel cost in a world, and how near its cores are to each other. The figures and their sources:
 //! [`crate::costs::path`].
 
-use crate::costs::{INSTRUCTION_NS, path as table};
+use crate::costs::{INSTRUCTION_NS, emulated, host, path as table};
 use ostler_model::{CpuId, Nanos, NodeId, Topology};
 
 /// How near two cores are.
@@ -24,6 +24,8 @@ pub struct Costs {
     pub wire: Nanos,
     /// A hard interrupt.
     pub hardirq: Nanos,
+    /// What a poll of a queue takes, from its interrupt on, however many messages it finds.
+    pub poll: Nanos,
     /// Softirq of a message: driver, stack, switch, tap; and the completion of what is sent back.
     pub softirq: Nanos,
     /// Of it, what is left to the interrupt's core if another core does the rest (RPS).
@@ -38,6 +40,12 @@ pub struct Costs {
     pub handoff: [Nanos; 4],
     /// An exit of a guest by which it tells a device.
     pub exit: Nanos,
+    /// What a vCPU that slept takes beyond the switch and its interrupt before it goes on; all that it finds to do then shares that.
+    pub vcpu_wake: Nanos,
+    /// What a vhost worker that slept takes beyond the switch, likewise.
+    pub vhost_wake: Nanos,
+    /// Between ticks that a guest's vCPU keeps when it sleeps; zero: it stops them.
+    pub guest_tick: Nanos,
     /// An interrupt in a guest.
     pub interrupt: Nanos,
     /// What sending an IPI takes of the sender.
@@ -66,6 +74,8 @@ impl Default for Costs {
         Costs {
             wire: ns(table::WIRE),
             hardirq: ns(table::HARDIRQ),
+            // In all else, as below.
+            poll: Nanos::ZERO,
             softirq: ns(table::SOFTIRQ),
             steer: ns(table::STEER),
             nic_far: ns(table::NIC_FAR),
@@ -78,6 +88,10 @@ impl Default for Costs {
                 ns(table::HANDOFF_FAR),
             ],
             exit: ns(table::EXIT),
+            // Papers' figures are of where hosts saturate, and have it in all else, as far as it is there.
+            vcpu_wake: Nanos::ZERO,
+            vhost_wake: Nanos::ZERO,
+            guest_tick: Nanos::ZERO,
             interrupt: ns(table::INTERRUPT),
             ipi: ns(table::IPI),
             guest_rx: ns(table::GUEST_STACK),
@@ -111,11 +125,14 @@ impl Costs {
             |time: Nanos| crate::round::nanos(time.0 as f64 * instruction_ns / INSTRUCTION_NS);
         Costs {
             hardirq: code(self.hardirq),
+            poll: code(self.poll),
             softirq: code(self.softirq),
             steer: code(self.steer),
             vhost_rx: code(self.vhost_rx),
             vhost_tx: code(self.vhost_tx),
             exit: code(self.exit),
+            vcpu_wake: code(self.vcpu_wake),
+            vhost_wake: code(self.vhost_wake),
             start: code(self.start),
             interrupt: code(self.interrupt),
             ipi: code(self.ipi),
@@ -126,6 +143,46 @@ impl Costs {
             block: code(self.block),
             ..self
         }
+    }
+
+    /// Costs on a host whose instructions take so long: of the lab's, where it is one ([`emulated`]), what was counted there.
+    #[must_use]
+    pub fn on(self, instruction_ns: f64) -> Costs {
+        let costs = self.at(instruction_ns);
+        if instruction_ns < emulated::FROM.value {
+            return costs;
+        }
+        let ns = |cost: crate::costs::Cost| cost.nanos(instruction_ns);
+        let beyond = |wake, part: Nanos| ns(wake).saturating_sub(part);
+        let switch = ns(host::SWITCH);
+        Costs {
+            poll: ns(emulated::POLL),
+            softirq: ns(emulated::SOFTIRQ),
+            steer: ns(emulated::STEER),
+            request: ns(emulated::REQUEST),
+            guest_tick: ns(emulated::GUEST_TICK),
+            // Counted with the wake-up.
+            ipi: Nanos::ZERO,
+            vcpu_wake: beyond(emulated::VCPU_WAKE, switch).saturating_sub(costs.interrupt),
+            vhost_rx: ns(emulated::VHOST),
+            vhost_tx: ns(emulated::VHOST),
+            vhost_wake: beyond(emulated::VHOST_WAKE, switch),
+            ..costs
+        }
+    }
+
+    /// An exit by which a guest tells of messages to send. Where wake-ups are told apart, it was counted with the request.
+    pub fn kick(&self) -> Nanos {
+        if self.vcpu_wake > Nanos::ZERO {
+            Nanos::ZERO
+        } else {
+            self.exit
+        }
+    }
+
+    /// A message's softirq where nobody answers it, so that nothing sent is completed: half, as what steering leaves of it is assumed to be.
+    pub fn softirq_alone(&self) -> Nanos {
+        self.softirq.saturating_sub(self.steer)
     }
 
     /// Costs of bulk packets: those of a stage in which interrupts and wake-ups are shared by many.
@@ -204,5 +261,31 @@ impl Ground {
         } else {
             Distance::Node
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_labs_host_takes_what_was_counted_there_and_a_papers_what_the_paper_says() {
+        let paper = Costs::default();
+        for ns in [INSTRUCTION_NS, 0.3333, 0.99] {
+            assert_eq!(paper.on(ns), paper.at(ns));
+        }
+        let lab = paper.on(10.0);
+        let ns = |cost: crate::costs::Cost| cost.nanos(10.0).0;
+        assert_eq!(lab.request.0, ns(emulated::REQUEST));
+        assert_eq!(lab.vhost_rx.0 + lab.vhost_tx.0, 2 * ns(emulated::VHOST));
+        // A wake-up is that in all: the host's switch and the interrupt are charged where they are.
+        let switch = ns(host::SWITCH);
+        let vcpu = lab.vcpu_wake.0 + lab.interrupt.0 + switch;
+        assert_eq!(vcpu, ns(emulated::VCPU_WAKE));
+        assert_eq!(lab.vhost_wake.0 + switch, ns(emulated::VHOST_WAKE));
+        // What was counted with these isn't charged beside them.
+        assert_eq!((lab.kick(), lab.ipi), (Nanos::ZERO, Nanos::ZERO));
+        assert_eq!(paper.kick(), paper.exit);
+        assert!(lab.guest_rx.0 + lab.guest_tx.0 < lab.request.0);
     }
 }

@@ -103,6 +103,7 @@ fn ask(rate: f64, seconds: f64) -> LoadSpec {
         route: vec![0],
         connections: 160,
         depth: None,
+        acknowledged: false,
         start: Nanos::ZERO,
         steps: vec![Step { rate, seconds }],
         arrivals: Arrivals::Poisson,

@@ -37,6 +37,9 @@ pub enum MessageViolation {
     /// It was answered before any task had it.
     #[error("message {0} was answered from {1:?}")]
     Skipped(u64, Option<Place>),
+    /// It was taken elsewhere than in a guest's kernel.
+    #[error("message {0} was taken from {1:?}")]
+    Misled(u64, Option<Place>),
     /// A place's accounts say something else.
     #[error("{what} of {place:?}: it says {told}, and there were {seen}")]
     Place {
@@ -50,12 +53,16 @@ pub enum MessageViolation {
         seen: u128,
     },
     /// What was sent isn't what was answered, lost or is on its way.
-    #[error("{sent} were sent, {answered} answered, {lost} lost, and {in_flight} are on their way")]
+    #[error(
+        "{sent} were sent, {answered} answered, {taken} taken, {lost} lost, and {in_flight} are on their way"
+    )]
     Totals {
         /// See there.
         sent: u64,
         /// See there.
         answered: u64,
+        /// See there.
+        taken: u64,
         /// See there.
         lost: u64,
         /// See there.
@@ -86,6 +93,7 @@ pub struct Messages {
     places: BTreeMap<Place, Area>,
     sent: u64,
     answered: u64,
+    taken: u64,
     lost: u64,
     violations: Vec<MessageViolation>,
 }
@@ -117,6 +125,14 @@ impl Messages {
                         self.violations.push(MessageViolation::Skipped(uid, place));
                     }
                     self.answered += 1;
+                }
+            }
+            Note::Taken(uid) => {
+                if let Ok(place) = self.leave(now, uid, note) {
+                    if place.map(|place| place.stage) != Some(Stage::GuestSoftirq) {
+                        self.violations.push(MessageViolation::Misled(uid, place));
+                    }
+                    self.taken += 1;
                 }
             }
             Note::Lost(uid, _) => {
@@ -158,13 +174,15 @@ impl Messages {
         let net = &tenants.net;
         let (sent, answered, lost) = net.totals();
         let lost: u64 = lost.iter().sum();
+        let taken = net.taken();
         let in_flight = self.on_their_way.len() as u64;
-        if (sent, answered, lost) != (self.sent, self.answered, self.lost)
-            || sent != answered + lost + in_flight
+        if (sent, answered, taken, lost) != (self.sent, self.answered, self.taken, self.lost)
+            || sent != answered + taken + lost + in_flight
         {
             return Err(MessageViolation::Totals {
                 sent,
                 answered,
+                taken,
                 lost,
                 in_flight,
             });
@@ -285,6 +303,10 @@ mod tests {
         assert_eq!(
             found(&[Note::Sent(1), Note::Entered(1, tap), Note::Answered(1)]),
             [MessageViolation::Skipped(1, Some(tap))]
+        );
+        assert_eq!(
+            found(&[Note::Sent(1), Note::Entered(1, tap), Note::Taken(1)]),
+            [MessageViolation::Misled(1, Some(tap))]
         );
     }
 }

@@ -9,6 +9,7 @@
 
 use ostler_model::Nanos;
 
+pub mod emulated;
 pub mod fleet;
 pub mod host;
 pub mod path;
@@ -72,6 +73,7 @@ pub(crate) use costs;
 
 /// All tables, by room.
 pub const ALL: &[(&str, &[Cost])] = &[
+    ("emulated", emulated::EMULATED),
     ("fleet", fleet::FLEET),
     ("host", host::HOST),
     ("path", path::PATH),

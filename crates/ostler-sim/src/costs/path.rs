@@ -16,6 +16,8 @@ costs! {
     RTO_MIN = 200_000_000.0 Nanos, "include/net/tcp.h: TCP_RTO_MIN; it is twice as long each further time";
     /// And no later than this.
     RTO_MAX = 120_000_000_000.0 Nanos, "include/net/tcp.h: TCP_RTO_MAX";
+    /// After so long an answer is acknowledged by itself ([`crate::load::acks`]).
+    DELACK = 40_000_000.0 Nanos, "include/net/tcp.h: TCP_DELACK_MIN and TCP_ATO_MIN, a 25th of a second; no more than that while round trips are shorter (net/ipv4/tcp_output.c, tcp_send_delayed_ack)";
     /// A hard interrupt.
     HARDIRQ = 683.0 Nanos, "Landau et al., SplitX (HotOS 2011), table 1: an exit's direct cost is 2000 cycles at 2.93 GHz, which an interrupt is for a core with a guest; assumed for others";
     /// Softirq of a message, and of its answer's completion.

@@ -199,6 +199,7 @@ fn spec(fleet: &Fleet, host: u32, vms: &[&VmDemand]) -> TenantsSpec {
             route: vec![at as u32],
             connections: CONNECTIONS,
             depth: None,
+            acknowledged: false,
             start: vm.from,
             steps: steps(vm, each.as_secs_f64()),
             arrivals: Arrivals::Poisson,

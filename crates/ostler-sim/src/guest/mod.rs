@@ -178,6 +178,12 @@ pub struct Vcpu {
     pub pending: u64,
     /// Other interrupts that came: disk or IPI.
     pub rescheduled: bool,
+    /// A tick has come while it slept.
+    pub ticked: bool,
+    /// Whether it keeps its tick when it sleeps: something else than that has come since it slept.
+    pub ticks: bool,
+    /// When a tick is due that it has kept.
+    pub tick_at: Option<Nanos>,
     /// Tasks whose blocks have come.
     pub blocks: Vec<u32>,
     /// Queue pairs that the softirq polls.
@@ -214,6 +220,9 @@ impl Vcpu {
             batch: Vec::new(),
             pending: 0,
             rescheduled: false,
+            ticked: false,
+            ticks: false,
+            tick_at: None,
             blocks: Vec::new(),
             polling: 0,
             soft_spent: Nanos::ZERO,

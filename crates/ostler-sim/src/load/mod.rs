@@ -7,12 +7,14 @@
     reason = "numbers of connections are, and times are within what there is"
 )]
 
+pub mod acks;
 pub mod connections;
 pub mod histogram;
 pub mod record;
 
 use ostler_model::Nanos;
 
+use acks::Acks;
 use connections::Connections;
 pub use histogram::Histogram;
 pub use record::{DRAIN, Record};
@@ -53,6 +55,8 @@ pub struct LoadSpec {
     pub connections: u32,
     /// Requests that may be on their way on each of them, taken in turn, while others wait with the client. `None`: each is sent when it is due, on any of them.
     pub depth: Option<u32>,
+    /// Whether answers on connections are acknowledged, as TCP has it.
+    pub acknowledged: bool,
     /// When it begins.
     pub start: Nanos,
     /// Rates, one after the other.
@@ -103,6 +107,8 @@ pub struct Client {
     at: Nanos,
     /// Its connections, where they have room for so much and no more.
     pub connections: Option<Connections>,
+    /// What is to be acknowledged on them, where answers are.
+    pub acks: Option<Acks>,
     /// What came of it.
     pub books: Books,
     /// Where it is kept second by second, if it is.
@@ -147,6 +153,8 @@ impl Client {
             connections: spec
                 .depth
                 .map(|depth| Connections::new(first_flow, spec.connections, depth)),
+            acks: (spec.acknowledged && spec.depth.is_some())
+                .then(|| Acks::new(first_flow, spec.connections)),
             step: 0,
             spec,
             first_flow,
@@ -264,6 +272,7 @@ mod tests {
             route: vec![0],
             connections: 4,
             depth: None,
+            acknowledged: false,
             start: Nanos::from_secs(1),
             steps: steps
                 .iter()

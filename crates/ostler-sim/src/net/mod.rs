@@ -83,6 +83,8 @@ pub enum Note {
     Entered(u64, Place),
     /// It was answered.
     Answered(u64),
+    /// It asked nothing, and was taken.
+    Taken(u64),
     /// It was lost.
     Lost(u64, Loss),
 }
@@ -125,6 +127,8 @@ pub struct Message {
     pub packets: u32,
     /// How often its request has been sent, with this.
     pub times: u32,
+    /// It is no request: it acknowledges an answer, and a guest's kernel takes it.
+    pub acknowledges: bool,
 }
 
 /// Messages, where they are, and what became of them.
@@ -135,6 +139,7 @@ pub struct Net {
     passed: [Vec<Passed>; STAGES],
     sent: u64,
     answered: u64,
+    taken: u64,
     lost: [u64; LOSSES],
     witness: Option<Witness>,
 }
@@ -171,6 +176,7 @@ impl Net {
             hash: spread(flow),
             packets,
             times: 1,
+            acknowledges: false,
         };
         self.tell(now, Note::Sent(uid));
         if let Some(at) = self.free.pop() {
@@ -224,6 +230,14 @@ impl Net {
         self.tell(now, Note::Answered(self.messages[at as usize].uid));
     }
 
+    /// It acknowledged an answer, and is no more.
+    pub fn take(&mut self, now: Nanos, at: u32) {
+        self.leave(now, at);
+        self.taken += 1;
+        self.free.push(at);
+        self.tell(now, Note::Taken(self.messages[at as usize].uid));
+    }
+
     /// It was lost, and is no more.
     pub fn lose(&mut self, now: Nanos, at: u32, loss: Loss) {
         self.leave(now, at);
@@ -237,14 +251,20 @@ impl Net {
         (self.sent, self.answered, self.lost)
     }
 
+    /// Messages that acknowledged answers.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
     /// What has passed each place of a stage, by number.
     pub fn passed(&self, stage: Stage) -> &[Passed] {
         &self.passed[stage as usize]
     }
 
-    /// Messages that are somewhere now: of which load each is, and when it was due.
+    /// Requests that are somewhere now: of which load each is, and when it was due.
     pub fn unanswered(&self) -> impl Iterator<Item = (u32, Nanos)> {
-        let there = self.messages.iter().filter(|it| it.place.is_some());
+        let asks = |it: &&Message| it.place.is_some() && !it.acknowledges;
+        let there = self.messages.iter().filter(asks);
         there.map(|message| (message.load, message.due))
     }
 

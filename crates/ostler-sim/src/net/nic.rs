@@ -60,6 +60,8 @@ pub struct Poller {
     pub active: bool,
     /// The core that it is being emptied on.
     pub cpu: CpuId,
+    /// Whether its interrupt has come, and nothing was polled since.
+    pub fresh: bool,
     /// When its interrupt came last.
     pub raised: Option<Nanos>,
     /// Whether an alarm is set, for the moderation or by the watchdog.

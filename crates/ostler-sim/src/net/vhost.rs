@@ -56,6 +56,8 @@ pub struct Worker {
     pub left: Nanos,
     /// Whether it has been told that there is work, and hasn't slept since.
     pub awake: bool,
+    /// What waking it took, and isn't charged yet.
+    pub waking: Nanos,
     /// Whether the guest needn't tell it of messages to send.
     pub kick_off: bool,
     /// Whether the guest needn't be told of messages received.

@@ -50,12 +50,12 @@ pub fn tenants(scenario: &Scenario, cell: CellLoad) -> TenantsOf {
     let forwards = |load: &Load| of(load).is_some_and(|g| g.workload == Workload::Forward);
     // Packets that are sent on come in bulk: interrupts and wake-ups are shared by many.
     let bulk = forwards(&scenario.loads[cell.load]);
+    let instruction_ns = scenario.host.instruction_ns;
     let costs = if bulk {
-        Costs::bulk()
+        Costs::bulk().at(instruction_ns)
     } else {
-        Costs::default()
+        Costs::default().on(instruction_ns)
     };
-    let costs = costs.at(scenario.host.instruction_ns);
     let seconds = scenario.loads[cell.load].seconds();
     let (mut specs, mut clients) = (Vec::new(), Vec::new());
     for (at, load) in asked {
@@ -80,6 +80,7 @@ pub fn tenants(scenario: &Scenario, cell: CellLoad) -> TenantsOf {
                 connections: load.connections,
                 // Packets that are sent on ask nobody for an answer to wait for.
                 depth: (!forwards(load)).then(|| load.depth()),
+                acknowledged: over_tcp(guest.workload),
                 start,
                 steps,
                 arrivals: match load.arrivals {
@@ -114,6 +115,11 @@ pub fn tenants(scenario: &Scenario, cell: CellLoad) -> TenantsOf {
         guests: all().map(|(at, _)| at).collect(),
         clients,
     }
+}
+
+/// Whether a workload's requests and answers go over connections of TCP.
+fn over_tcp(workload: Workload) -> bool {
+    workload.answers() && !matches!(workload, Workload::Ping | Workload::Forward)
 }
 
 /// What guests do to their memory, on a host of which some is far.

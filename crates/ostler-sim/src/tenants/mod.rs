@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `vcpu` | what a vCPU does with its core |
 //! | `tasks` | the steps of tasks' programs |
+//! | `ticks` | ticks that wake vCPUs |
 //! | `ways` | messages from stage to stage |
 //! | `crowds` | who crowds a node's memory |
 //! | `steer` | what can be asked of them, what they tell, what goes wrong |
@@ -32,6 +33,7 @@ mod steered;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod ticks;
 mod tiers;
 mod vcpu;
 mod ways;
@@ -169,6 +171,8 @@ const MEMORY: u64 = 6 << 56;
 const BOOT: u64 = 7 << 56;
 const ROOM: u64 = 8 << 56;
 const AGAIN: u64 = 9 << 56;
+const ACK: u64 = 10 << 56;
+const TICK: u64 = 11 << 56;
 const KIND: u64 = 0xff << 56;
 
 impl Tenants {
@@ -493,9 +497,11 @@ impl Work for Tenants {
             CLIENT => self.arrive(number as usize, now, out),
             ROOM => self.comes_free(number as usize, now, out),
             AGAIN => self.send_again(number as usize, now, out),
+            ACK => self.acknowledge(number as usize, now, out),
             MODERATION => self.alarmed(number as u32, now, out),
             MEMORY => self.memory_passes(now, out),
             BOOT => self.boot(number as u32, out),
+            TICK => self.tick((number >> 24) as u32, (number & 0xff_ffff) as u32, out),
             DISK => self.block_came((number >> 24) as u32, (number & 0xff_ffff) as u32, now, out),
             _ => {}
         }

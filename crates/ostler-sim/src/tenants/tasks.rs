@@ -152,6 +152,10 @@ impl Tenants {
         now: Nanos,
         out: &mut Effects,
     ) {
+        if self.net.message(message).acknowledges {
+            self.net.take(now, message);
+            return;
+        }
         let guest = &mut self.guests[g as usize];
         let programs = &mut guest.programs;
         let Some(running) = programs.iter_mut().find(|r| r.program.serves()) else {
@@ -192,7 +196,7 @@ impl Tenants {
         self.net.enter(now, message, Stage::TxRing, number);
         worker.tx.push_back(message);
         if !std::mem::replace(&mut worker.kick_off, true) {
-            let exit = (self.costs.exit, Then::Kick(number));
+            let exit = (self.costs.kick(), Then::Kick(number));
             guest.vcpus[v as usize].exits.push_back(exit);
         }
     }

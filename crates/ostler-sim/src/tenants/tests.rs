@@ -1,5 +1,6 @@
 mod clients;
 mod locks;
+mod shared;
 mod sockets;
 
 use ostler_model::{CpuSet, Nanos};
@@ -16,6 +17,7 @@ fn free() -> Costs {
     Costs {
         wire: Nanos(0),
         hardirq: Nanos(0),
+        poll: Nanos(0),
         softirq: Nanos(0),
         steer: Nanos(0),
         nic_far: Nanos(0),
@@ -23,6 +25,9 @@ fn free() -> Costs {
         vhost_tx: Nanos(0),
         handoff: [Nanos(0); 4],
         exit: Nanos(0),
+        vcpu_wake: Nanos(0),
+        vhost_wake: Nanos(0),
+        guest_tick: Nanos(0),
         interrupt: Nanos(0),
         ipi: Nanos(0),
         guest_rx: Nanos(0),
@@ -56,6 +61,7 @@ fn load(route: &[u32], rate: f64, seconds: f64, arrivals: Arrivals) -> LoadSpec 
         route: route.to_vec(),
         connections: 64,
         depth: None,
+        acknowledged: false,
         start: Nanos::ZERO,
         steps: vec![Step { rate, seconds }],
         arrivals,
@@ -466,6 +472,7 @@ proptest! {
         depth in proptest::option::of(1_u32..4),
         harassed in proptest::option::of(1_u64..3000),
         lost in 0..2_u32,
+        emulated: bool,
         deeds in proptest::collection::vec((0..7_u32, 0_u32..8, 0_u32..8), 0..12),
         seed in any::<u64>(),
     ) {
@@ -481,9 +488,12 @@ proptest! {
             let route: Vec<u32> = serving.iter().copied().cycle().take(chain).collect();
             let mut first = load(&route, rate, 0.1, Arrivals::Poisson);
             first.depth = depth;
+            first.acknowledged = true;
             vec![first, load(&serving[..1], rate / 2.0, 0.1, Arrivals::Etc)]
         };
-        let mut world = world(guests, loads, Costs::default(), seed);
+        let costs = Costs::default();
+        let costs = if emulated { costs.on(1.0) } else { costs };
+        let mut world = world(guests, loads, costs, seed);
         if let Some(time) = harassed {
             world.harass(Nanos::from_micros(time));
         }

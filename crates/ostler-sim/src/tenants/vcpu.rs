@@ -23,13 +23,19 @@ impl Tenants {
         now: Nanos,
         out: &mut Effects,
     ) -> Next {
+        let wake = self.costs.vcpu_wake;
         let guest = &mut self.guests[g as usize];
         let vcpu = &mut guest.vcpus[v as usize];
+        let slept = vcpu.told == Told::Sleep;
         vcpu.on = Some(cpu);
         let comes_up = std::mem::replace(&mut vcpu.cpu, cpu).0 == u32::MAX;
         set(&mut guest.placing.sets.preempted, v, false);
         if guest.dead {
             return Next::Sleep;
+        }
+        if slept && wake > Nanos::ZERO {
+            let exits = &mut guest.vcpus[v as usize].exits;
+            exits.push_front((wake, Then::Nothing));
         }
         if comes_up && let Some(down) = &mut guest.down {
             *down -= 1;
@@ -59,7 +65,9 @@ impl Tenants {
     fn begin_segment(&mut self, g: u32, v: u32, cpu: CpuId, now: Nanos, out: &mut Effects) -> bool {
         let guest = &mut self.guests[g as usize];
         let vcpu = &mut guest.vcpus[v as usize];
-        if vcpu.pending != 0 || vcpu.rescheduled || !vcpu.blocks.is_empty() {
+        let told = vcpu.pending != 0 || vcpu.rescheduled || !vcpu.blocks.is_empty();
+        if told || vcpu.ticked {
+            vcpu.ticks = told;
             let work = self.costs.interrupt.0 + self.costs.block.0 * vcpu.blocks.len() as u64;
             vcpu.segment = Some((Segment::Interrupt, Nanos(work)));
             return true;
@@ -159,8 +167,10 @@ impl Tenants {
             if poll > Nanos::ZERO {
                 return Some((Told::Poll, Next::Run(poll)));
             }
+            self.keeps_tick(g, v, now, out);
             return Some((Told::Sleep, Next::Sleep));
         };
+        guest.vcpus[v as usize].ticks = true;
         let entry = &guest.tasks[task as usize];
         let vcpu = &guest.vcpus[v as usize];
         let mut most = Nanos(u64::MAX);
@@ -272,6 +282,7 @@ impl Tenants {
             Some((Segment::Interrupt, _)) => {
                 vcpu.polling |= std::mem::take(&mut vcpu.pending);
                 vcpu.rescheduled = false;
+                vcpu.ticked = false;
                 let mut blocks = std::mem::take(&mut vcpu.blocks);
                 for task in blocks.drain(..) {
                     self.wake(g, task, Activity::Work(Nanos::ZERO), v, None, out);

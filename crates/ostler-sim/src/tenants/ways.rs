@@ -2,7 +2,8 @@
 
 use ostler_model::{CpuId, Nanos};
 
-use super::{AGAIN, HARD, MODERATION, ROOM, SOFT, Tenants};
+use super::{ACK, AGAIN, HARD, MODERATION, ROOM, SOFT, Tenants};
+use crate::load::PACKETS;
 use crate::load::connections::Lost;
 use crate::net::nic::{TURN, WATCHDOG};
 use crate::net::vhost::{Doing, TAP};
@@ -62,6 +63,23 @@ impl Tenants {
         }
     }
 
+    /// Answers that no request has acknowledged by now are, by packets of their own.
+    pub(super) fn acknowledge(&mut self, client: usize, now: Nanos, out: &mut Effects) {
+        let wire = self.costs.wire;
+        let Some(acks) = &mut self.clients[client].acks else {
+            return;
+        };
+        let (flows, next) = acks.look(now.saturating_sub(wire));
+        if let Some(at) = next {
+            out.alarm(at.saturating_add(wire), ACK | client as u64);
+        }
+        for flow in flows {
+            let message = self.net.send(now, client as u32, flow, now, PACKETS);
+            self.net.message_mut(message).acknowledges = true;
+            self.comes_in(message, now, out);
+        }
+    }
+
     /// What a client has lost goes again.
     pub(super) fn send_again(&mut self, client: usize, now: Nanos, out: &mut Effects) {
         let connections = self.clients[client].connections.as_mut();
@@ -80,26 +98,43 @@ impl Tenants {
         now: Nanos,
         out: &mut Effects,
     ) {
+        let sent = now.saturating_sub(self.costs.wire);
         let entry = &mut self.clients[client];
+        if let Some(acks) = &mut entry.acks {
+            acks.sends(sent, flow);
+        }
         let packets = entry.spec.packets;
         if times == 1 {
             entry.books.sent += 1;
             if let Some(record) = entry.record {
-                let delay = now.saturating_sub(self.costs.wire).saturating_sub(due);
+                let delay = sent.saturating_sub(due);
                 self.records[record as usize].sent(due, delay);
             }
         }
         let message = self.net.send(now, client as u32, flow, due, packets);
         self.net.message_mut(message).times = times;
-        let hash = self.net.message(message).hash;
+        self.comes_in(message, now, out);
+    }
+
+    /// A message comes over the wire.
+    fn comes_in(&mut self, message: u32, now: Nanos, out: &mut Effects) {
+        let (load, hash) = {
+            let message = self.net.message(message);
+            (message.load, message.hash)
+        };
         let queue = self.nic.queue(hash);
-        self.flows.count(queue, client as u32, hash, None);
+        self.flows.count(queue, load, hash, None);
         self.offer(queue, message, Loss::Ring, None, now, out);
     }
 
     /// A message is lost. Who has it on a connection sends the request again.
     pub(super) fn lose(&mut self, message: u32, loss: Loss, now: Nanos, out: &mut Effects) {
         let known = *self.net.message(message);
+        if known.acknowledges {
+            // The next packet acknowledges all before it.
+            self.net.lose(now, message, loss);
+            return;
+        }
         let client = &mut self.clients[known.load as usize];
         if let Some(connections) = &mut client.connections {
             let request = Lost {
@@ -166,6 +201,7 @@ impl Tenants {
             }
         }
         entry.active = true;
+        entry.fresh = poller < queues;
         entry.raised = Some(now);
         entry.interrupts += 1;
         out.0.push(Effect::Interrupt {
@@ -196,18 +232,24 @@ impl Tenants {
         let mut batch = std::mem::take(&mut entry.batch);
         let count = entry.ring.len().min(TURN);
         batch.extend(entry.ring.drain(..count));
-        let mut work = 0;
+        let fresh = std::mem::take(&mut entry.fresh);
+        let mut work = if fresh { self.costs.poll.0 } else { 0 };
         for message in &batch {
             self.net.enter(now, *message, Stage::Softirq, poller);
-            let packets = self.net.message(*message).packets;
+            let (packets, asks) = {
+                let message = self.net.message(*message);
+                (message.packets, !message.acknowledges)
+            };
             let (cost, penalty, far) = if queue.is_some() {
                 let far = self.ground.node(cpu) != self.nic.spec.node;
                 let penalty = if far { self.costs.nic_far } else { Nanos::ZERO };
                 let penalty = self.crowded(penalty, cpu);
                 let cost = if steered {
                     self.costs.steer
-                } else {
+                } else if asks {
                     self.costs.softirq
+                } else {
+                    self.costs.softirq_alone()
                 };
                 (cost, penalty, far)
             } else {
@@ -325,6 +367,7 @@ impl Tenants {
     pub(super) fn rouse(&mut self, worker: u32, cpu: Option<CpuId>, out: &mut Effects) {
         let worker = &mut self.workers[worker as usize];
         if !std::mem::replace(&mut worker.awake, true) {
+            worker.waking = self.costs.vhost_wake;
             out.0.push(Effect::Notify {
                 thread: worker.thread,
                 from: cpu,
@@ -350,7 +393,7 @@ impl Tenants {
                 }
             };
             let batch = std::mem::take(&mut worker.batch);
-            let mut work = 0;
+            let mut work = std::mem::take(&mut self.workers[number as usize].waking).0;
             for message in &batch {
                 self.net.enter(now, *message, stage, number);
                 let packets = self.net.message(*message).packets;
@@ -451,6 +494,11 @@ impl Tenants {
             if let Some(at) = connections.wake() {
                 out.alarm(at.saturating_add(wire), ROOM | u64::from(load));
             }
+        }
+        if let Some(acks) = &mut client.acks
+            && let Some(at) = acks.hears(there, flow)
+        {
+            out.alarm(at.saturating_add(wire), ACK | u64::from(load));
         }
         let slo = client.spec.slo;
         let time = there.saturating_sub(due);

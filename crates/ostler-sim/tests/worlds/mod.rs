@@ -76,6 +76,7 @@ fn loads() -> Vec<LoadSpec> {
         route: route.to_vec(),
         connections: 16,
         depth: None,
+        acknowledged: false,
         start: Nanos::ZERO,
         steps: vec![
             Step {

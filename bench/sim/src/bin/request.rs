@@ -1,0 +1,515 @@
+//! What a request takes of its guest's host, counted in runs: the sources of `crates/ostler-sim/src/costs/emulated.rs`, and what to hold a simulated run against.
+//!
+//! `wakes RUN...` reads runs of the lab that were traced (`ostler lab run bench/sim/request.toml --trace sched_switch`). In each second of a load it counts the requests that were answered, how often the guest's
+//! vCPUs and the workers of its queues were woken, and how long they ran, and finds what of that goes with a request and what with a wake-up: least squares, without a constant,
+//! since a second in which nothing is done takes nothing. Whoever is taken off its core by another isn't woken when it comes back.
+//!
+//! `softirqs RUN...` does the same for softirqs on cores of queues and the NIC's interrupts, which the steward's record has, and tells how many interrupts there were for an answer.
+//!
+//! `loads FILE...` reads the JSON lines of runs, of the lab's and of simulated ones, and tells the guest's CPU time with its workers for an answer, by policy, rate and round: of all seconds but
+//! the first of each step.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use ostler_outcome::events::{Cell, Event, Stamped};
+use ostler_record::{Period, Reader, Wall};
+use serde_json::Value;
+
+#[derive(Parser)]
+enum Args {
+    /// What goes with a request and what with a wake-up, from traced runs of the lab.
+    Wakes {
+        /// Their folders.
+        #[arg(required = true)]
+        runs: Vec<PathBuf>,
+        /// Only of these policies' cells: where interrupts of queues come to vCPUs' cores, the kernel counts what they take as vCPUs' time.
+        #[arg(long, value_delimiter = ',')]
+        policies: Vec<String>,
+    },
+    /// What softirqs take with a request and what with an interrupt, from runs of the lab whose queues have cores of their own.
+    Softirqs {
+        /// Their folders.
+        #[arg(required = true)]
+        runs: Vec<PathBuf>,
+    },
+    /// CPU time for an answer by load.
+    Loads {
+        /// JSON lines of runs.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+}
+
+fn main() -> Result<()> {
+    match Args::parse() {
+        Args::Wakes { runs, policies } => wakes(&runs, &policies),
+        Args::Softirqs { runs } => softirqs(&runs),
+        Args::Loads { files } => loads(&files),
+    }
+}
+
+/// A second of a load.
+#[derive(Clone, Copy)]
+struct Window {
+    /// When it began and ended, s on the host's clock.
+    from: f64,
+    to: f64,
+    rate: f64,
+    answers: f64,
+    /// It is its step's first.
+    first: bool,
+}
+
+/// When a sample was taken, s, and the CPU time of each guest since the one before, s.
+type Taken = (f64, BTreeMap<String, f64>);
+
+/// A cell's load and samples.
+struct Told {
+    cell: Cell,
+    windows: Vec<Window>,
+    samples: Vec<Taken>,
+}
+
+fn told(file: &Path) -> Result<Vec<Told>> {
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("could not read {}", file.display()))?;
+    let mut cells: BTreeMap<u32, Told> = BTreeMap::new();
+    let mut starts: BTreeMap<u32, f64> = BTreeMap::new();
+    for line in text.lines() {
+        // A newer or older version may say more.
+        let Ok(Stamped { t_ms, event }) = serde_json::from_str(line) else {
+            continue;
+        };
+        match event {
+            Event::CellStart { cell, .. } => {
+                let (windows, samples) = (Vec::new(), Vec::new());
+                let index = cell.index;
+                let told = Told {
+                    cell,
+                    windows,
+                    samples,
+                };
+                cells.insert(index, told);
+            }
+            Event::Load { cell, line } => {
+                let number = |key: &str| line.get(key).and_then(Value::as_f64);
+                match line.get("kind").and_then(Value::as_str) {
+                    Some("start") => {
+                        let at = number("start_monotonic_ns").context("a start without a time")?;
+                        starts.insert(cell, at / 1e9);
+                    }
+                    Some("window") => {
+                        let (Some(told), Some(at)) = (cells.get_mut(&cell), starts.get_mut(&cell))
+                        else {
+                            continue;
+                        };
+                        let seconds = number("seconds").context("a window without a length")?;
+                        let window = Window {
+                            from: *at,
+                            to: *at + seconds,
+                            rate: number("rate_per_s").unwrap_or(0.0),
+                            answers: number("completed").unwrap_or(0.0),
+                            first: number("window") == Some(0.0),
+                        };
+                        *at = window.to;
+                        told.windows.push(window);
+                    }
+                    _ => {}
+                }
+            }
+            Event::Sample {
+                cell: Some(cell),
+                guests,
+                ..
+            } => {
+                if let Some(told) = cells.get_mut(&cell) {
+                    let time = |ms: u64| ms as f64 / 1e3;
+                    let guests = guests.into_iter().map(|g| (g.name, time(g.cpu_ms)));
+                    told.samples.push((time(t_ms), guests.collect()));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(cells.into_values().collect())
+}
+
+/// Whose a thread is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Vcpu,
+    Worker,
+}
+
+/// The threads of a guest, as the steward saw them.
+fn threads(record: &Path, guest: &str) -> Result<HashMap<u32, Kind>> {
+    let reader = Reader::open(record)?;
+    let mut all = HashMap::new();
+    for period in reader.range(Wall::MIN, Wall::MAX) {
+        let period = period?;
+        let found = period.snapshot.guests.iter().find(|g| g.name == guest);
+        let Some(found) = found else { continue };
+        all.extend(found.vcpus.iter().map(|vcpu| (vcpu.tid.0, Kind::Vcpu)));
+        let queues = found.vhost.iter().filter(|vhost| vhost.queue.is_some());
+        all.extend(queues.map(|vhost| (vhost.tid.0, Kind::Worker)));
+    }
+    Ok(all)
+}
+
+/// What threads of a kind did in a second.
+#[derive(Clone, Copy, Default)]
+struct Did {
+    wakes: f64,
+    ran: f64,
+}
+
+/// A switch: when, on which core, from whom, whether that sleeps, and to whom.
+fn switch(line: &str) -> Option<(f64, u32, u32, bool, u32)> {
+    let (head, what) = line.split_once(": sched_switch: ")?;
+    let (_, head) = head.split_once('[')?;
+    let (cpu, head) = head.split_once(']')?;
+    let at = head.split_whitespace().next_back()?;
+    let after = |key: &str| {
+        let (_, rest) = what.split_once(key)?;
+        rest.split_whitespace().next()
+    };
+    let from = after("prev_pid=")?.parse().ok()?;
+    let sleeps = after("prev_state=")?.starts_with('S');
+    let to = after("next_pid=")?.parse().ok()?;
+    Some((at.parse().ok()?, cpu.parse().ok()?, from, sleeps, to))
+}
+
+fn of(kind: Kind, did: &mut [Did; 2]) -> &mut Did {
+    &mut did[usize::from(kind == Kind::Worker)]
+}
+
+/// What vCPUs and workers did in each of some seconds.
+fn did(trace: &Path, threads: &HashMap<u32, Kind>, windows: &[Window]) -> Result<Vec<[Did; 2]>> {
+    let mut all = vec![[Did::default(); 2]; windows.len()];
+    let mut since: HashMap<u32, f64> = HashMap::new();
+    let file = File::open(trace).with_context(|| format!("could not read {}", trace.display()))?;
+    for line in BufReader::new(file).lines() {
+        let Some((at, cpu, from, sleeps, _)) = switch(&line?) else {
+            continue;
+        };
+        let begun = since.insert(cpu, at);
+        let (Some(kind), Some(begun)) = (threads.get(&from), begun) else {
+            continue;
+        };
+        for (window, did) in windows.iter().zip(&mut all) {
+            let did = of(*kind, did);
+            did.ran += (at.min(window.to) - begun.max(window.from)).max(0.0);
+            // Who sleeps at the end was woken for what it did.
+            did.wakes += f64::from(sleeps && (window.from..window.to).contains(&at));
+        }
+    }
+    Ok(all)
+}
+
+/// Two causes, and the figure that they come to.
+type Row = ([f64; 2], f64);
+
+/// Twos of causes that explain a figure by a sum without a constant.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Fit {
+    /// What goes with each of the causes, and its standard error.
+    each: [(f64, f64); 2],
+    /// The share of the figures' scatter that is explained.
+    r2: f64,
+}
+
+fn fit(rows: &[Row]) -> Option<Fit> {
+    let sum = |of: &dyn Fn(&Row) -> f64| rows.iter().map(of).sum::<f64>();
+    let (aa, bb) = (sum(&|r| r.0[0] * r.0[0]), sum(&|r| r.0[1] * r.0[1]));
+    let ab = sum(&|r| r.0[0] * r.0[1]);
+    let (ay, by) = (sum(&|r| r.0[0] * r.1), sum(&|r| r.0[1] * r.1));
+    let det = aa * bb - ab * ab;
+    if rows.len() < 3 || det <= 0.0 {
+        return None;
+    }
+    let (a, b) = ((ay * bb - by * ab) / det, (by * aa - ay * ab) / det);
+    let left = sum(&|r| (r.1 - a * r.0[0] - b * r.0[1]).powi(2));
+    let mean = sum(&|r| r.1) / rows.len() as f64;
+    let scatter = sum(&|r| (r.1 - mean).powi(2));
+    let variance = left / (rows.len() - 2) as f64;
+    let error = |other: f64| (variance * other / det).sqrt();
+    Some(Fit {
+        each: [(a, error(bb)), (b, error(aa))],
+        r2: 1.0 - left / scatter,
+    })
+}
+
+/// What a request and a wake-up or an interrupt take, in words.
+fn say(fit: &Fit, what: &str, instruction_ns: f64, seconds: usize) -> String {
+    let told = |(each, error): (f64, f64)| {
+        let instructions = |s: f64| s * 1e9 / instruction_ns;
+        format!("{:.0} ± {:.0}", instructions(each), instructions(error))
+    };
+    format!(
+        "{} instructions a request, {} {what} ({seconds} seconds, R2 {:.3})",
+        told(fit.each[0]),
+        told(fit.each[1]),
+        fit.r2
+    )
+}
+
+/// What an instruction takes on the hosts of runs, which are of one kind.
+fn instruction_ns(runs: &[PathBuf]) -> Result<f64> {
+    let mut all = Vec::new();
+    for run in runs {
+        let file = run.join("program.json");
+        let text = std::fs::read_to_string(&file)
+            .with_context(|| format!("could not read {}", file.display()))?;
+        let program: Value = serde_json::from_str(&text)?;
+        let ns = program["scenario"]["host"]["instruction_ns"].as_f64();
+        all.push(ns.context("a run doesn't say what an instruction takes")?);
+    }
+    let first = all.first().copied().context("no run is named")?;
+    anyhow::ensure!(
+        all.iter().all(|ns| ns.to_bits() == first.to_bits()),
+        "instructions take differently long on these runs' hosts; name those of one kind"
+    );
+    Ok(first)
+}
+
+/// A second of a load, as the record has it: interrupts of the NIC's queues, and the time that softirqs took on the cores of queues. `None` where these had no cores of
+/// their own, or where the record lacks some of it.
+fn served(periods: &[Period], window: &Window) -> Option<(f64, f64)> {
+    let middle = |period: &Period| {
+        let snapshot = &period.snapshot;
+        snapshot.at.as_secs_f64() - snapshot.interval.as_secs_f64() / 2.0
+    };
+    let inside = |at: f64| (window.from..window.to).contains(&at);
+    let (mut interrupts, mut time, mut covered) = (0, 0.0, 0.0);
+    let mut before: Option<&Period> = None;
+    for period in periods {
+        // A snapshot is of the time in which the plan before it was in force.
+        let plan = before.map(|before| &before.plan);
+        before = Some(period);
+        if !inside(middle(period)) {
+            continue;
+        }
+        let groups = &plan?.groups;
+        if groups.shared || groups.nq.is_empty() {
+            return None;
+        }
+        let snapshot = &period.snapshot;
+        let irqs = snapshot.nics.iter().flat_map(|nic| &nic.irqs);
+        interrupts += irqs.map(|irq| irq.count).sum::<u64>();
+        let own = snapshot.cpus.iter().filter(|c| groups.nq.contains(c.cpu));
+        time += own.map(|cpu| cpu.softirq.as_secs_f64()).sum::<f64>();
+        covered += snapshot.interval.as_secs_f64();
+    }
+    let whole = window.to - window.from;
+    let share = whole / covered;
+    (covered > 0.85 * whole).then_some((interrupts as f64 * share, time * share))
+}
+
+fn softirqs(runs: &[PathBuf]) -> Result<()> {
+    let ns = instruction_ns(runs)?;
+    let mut rows = Vec::new();
+    let mut each: BTreeMap<(u64, String), (f64, f64, f64)> = BTreeMap::new();
+    for run in runs {
+        for told in told(&run.join("events.jsonl"))? {
+            let record = run.join(format!("results/cell-{}/record.db", told.cell.index));
+            if !record.exists() {
+                continue;
+            }
+            let reader = Reader::open(&record)?;
+            let periods: Result<Vec<_>, _> = reader.range(Wall::MIN, Wall::MAX).collect();
+            let periods = periods?;
+            for window in told.windows.iter().filter(|window| !window.first) {
+                let Some((interrupts, time)) = served(&periods, window) else {
+                    continue;
+                };
+                let key = (whole(window.rate), told.cell.policy.clone());
+                let sums = each.entry(key).or_default();
+                *sums = (sums.0 + window.answers, sums.1 + interrupts, sums.2 + time);
+                rows.push(([window.answers, interrupts], time));
+            }
+        }
+    }
+    for ((rate, policy), (answers, interrupts, time)) in &each {
+        println!(
+            "{rate}/s, {policy}: {:.2} interrupts and {:.0} us an answer",
+            interrupts / answers,
+            time * 1e6 / answers
+        );
+    }
+    let fit = fit(&rows).context(
+        "requests and interrupts can't be told apart; name runs whose queues have cores of their own",
+    )?;
+    println!("{}", say(&fit, "an interrupt", ns, rows.len()));
+    Ok(())
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "rates are whole and positive where they are compared"
+)]
+fn whole(rate: f64) -> u64 {
+    rate as u64
+}
+
+fn wakes(runs: &[PathBuf], policies: &[String]) -> Result<()> {
+    let mut rows: [Vec<Row>; 2] = [Vec::new(), Vec::new()];
+    let ns = instruction_ns(runs)?;
+    println!(
+        "run / cell / policy, second: rate, answers; vCPUs: wake-ups, ms; workers: wake-ups, ms"
+    );
+    for run in runs {
+        for told in told(&run.join("events.jsonl"))? {
+            if !policies.is_empty() && !policies.contains(&told.cell.policy) {
+                continue;
+            }
+            let cell = run.join(format!("results/cell-{}", told.cell.index));
+            let threads = threads(&cell.join("record.db"), &told.cell.guest)?;
+            let did = did(&cell.join("trace.txt"), &threads, &told.windows)?;
+            for (second, (window, did)) in told.windows.iter().zip(&did).enumerate() {
+                let [vcpus, workers] = *did;
+                println!(
+                    "{} / {} / {}, {second}: {}, {}; {}, {:.1}; {}, {:.1}",
+                    run.display(),
+                    told.cell.index,
+                    told.cell.policy,
+                    window.rate,
+                    window.answers,
+                    vcpus.wakes,
+                    vcpus.ran * 1e3,
+                    workers.wakes,
+                    workers.ran * 1e3,
+                );
+                for (rows, did) in rows.iter_mut().zip([vcpus, workers]) {
+                    rows.push(([window.answers, did.wakes], did.ran));
+                }
+            }
+        }
+    }
+    for (who, rows) in ["vCPUs", "workers"].iter().zip(&rows) {
+        let fit = fit(rows).with_context(|| {
+            format!("{who}: requests and wake-ups can't be told apart; name runs of several rates")
+        })?;
+        println!("{who}: {}", say(&fit, "a wake-up", ns, rows.len()));
+    }
+    Ok(())
+}
+
+/// CPU time of a guest in a second, of samples that were taken at other times.
+fn cpu(samples: &[Taken], guest: &str, window: &Window) -> Option<f64> {
+    let mut sum = 0.0;
+    let mut covered = 0.0;
+    for two in samples.windows(2) {
+        let (from, to) = (two[0].0, two[1].0);
+        let both = to.min(window.to) - from.max(window.from);
+        if both > 0.0 {
+            sum += two[1].1.get(guest)? * both / (to - from);
+            covered += both;
+        }
+    }
+    (covered > 0.99 * (window.to - window.from)).then_some(sum)
+}
+
+fn loads(files: &[PathBuf]) -> Result<()> {
+    for file in files {
+        let mut all: BTreeMap<(String, u64, u32), (f64, f64)> = BTreeMap::new();
+        for told in told(file)? {
+            for window in told.windows.iter().filter(|window| !window.first) {
+                if let Some(time) = cpu(&told.samples, &told.cell.guest, window) {
+                    let policy = told.cell.policy.clone();
+                    let key = (policy, whole(window.rate), told.cell.round + 1);
+                    let sums = all.entry(key).or_default();
+                    sums.0 += time;
+                    sums.1 += window.answers;
+                }
+            }
+        }
+        println!("{}", file.display());
+        for ((policy, rate, round), (time, answers)) in all {
+            println!(
+                "{policy}, {rate}/s, round {round}: {:.2} ms an answer",
+                time * 1e3 / answers
+            );
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_of_two_causes_is_taken_apart() {
+        let rows: Vec<_> = (1..20)
+            .map(|at| {
+                let (a, b) = (f64::from(at), f64::from(at * at % 7));
+                ([a, b], 3.0 * a + 0.5 * b)
+            })
+            .collect();
+        let found = fit(&rows).expect("two causes");
+        assert!((found.each[0].0 - 3.0).abs() < 1e-9 && (found.each[1].0 - 0.5).abs() < 1e-9);
+        assert!(found.r2 > 0.999_999);
+        let same: Vec<_> = (1..20)
+            .map(|at| ([f64::from(at), 2.0 * f64::from(at)], 1.0))
+            .collect();
+        assert_eq!(fit(&same), None, "they go together");
+    }
+
+    #[test]
+    fn switches_are_read_and_only_whoever_sleeps_was_woken() {
+        let line = "       CPU 0/KVM-214     [003] d..2.    57.091136: sched_switch: prev_comm=CPU 0/KVM prev_pid=214 prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120";
+        assert_eq!(switch(line), Some((57.091_136, 3, 214, true, 0)));
+        let taken = line.replace("prev_state=S", "prev_state=R+");
+        assert_eq!(switch(&taken), Some((57.091_136, 3, 214, false, 0)));
+        assert_eq!(switch("# tracer: nop"), None);
+
+        let folder = std::env::temp_dir().join(format!("bench-request-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let text = "\
+            <idle>-0 [000] d..2. 10.100000: sched_switch: prev_comm=a prev_pid=0 prev_prio=1 prev_state=R ==> next_comm=v next_pid=7 next_prio=1\n\
+            v-7 [000] d..2. 10.300000: sched_switch: prev_comm=v prev_pid=7 prev_prio=1 prev_state=R ==> next_comm=w next_pid=8 next_prio=1\n\
+            w-8 [000] d..2. 10.400000: sched_switch: prev_comm=w prev_pid=8 prev_prio=1 prev_state=S ==> next_comm=v next_pid=7 next_prio=1\n\
+            v-7 [000] d..2. 11.100000: sched_switch: prev_comm=v prev_pid=7 prev_prio=1 prev_state=S ==> next_comm=a next_pid=0 next_prio=1\n";
+        let trace = folder.join("trace.txt");
+        std::fs::write(&trace, text).expect("a trace");
+        let threads = HashMap::from([(7, Kind::Vcpu), (8, Kind::Worker)]);
+        let window = |from: f64| Window {
+            from,
+            to: from + 1.0,
+            rate: 1.0,
+            answers: 1.0,
+            first: false,
+        };
+        let did = did(&trace, &threads, &[window(10.0), window(11.0)]).expect("a trace");
+        let told: Vec<_> = did
+            .iter()
+            .flatten()
+            .map(|did| (did.wakes, (did.ran * 10.0).round()))
+            .collect();
+        // The vCPU's 0.2 s and 0.6, then 0.1; the worker's 0.1.
+        assert_eq!(told, [(0.0, 8.0), (1.0, 1.0), (1.0, 1.0), (0.0, 0.0)]);
+        std::fs::remove_dir_all(&folder).expect("the folder");
+    }
+
+    #[test]
+    fn samples_are_shared_out_over_seconds() {
+        let sample = |at: f64, cpu: f64| (at, BTreeMap::from([("g".to_owned(), cpu)]));
+        let samples = [sample(0.5, 9.0), sample(1.5, 1.0), sample(2.5, 2.0)];
+        let window = |from: f64| Window {
+            from,
+            to: from + 1.0,
+            rate: 1.0,
+            answers: 1.0,
+            first: false,
+        };
+        assert_eq!(cpu(&samples, "g", &window(1.0)), Some(1.5));
+        assert_eq!(cpu(&samples, "g", &window(2.0)), None, "not all of it");
+        assert_eq!(cpu(&samples, "h", &window(1.0)), None);
+    }
+}

@@ -1,0 +1,31 @@
+//! What the lab's emulated host takes, where that was counted.
+//!
+//! A paper's host takes cycles, many of which wait for memory, and prints where it saturates, where hardly anything is woken. The lab's host takes instructions, and its kernel tells when each thread is
+//! woken: so what a request takes and what a wake-up takes, whosever requests that serves, are told apart there, by counts alone (`bench/sim/src/bin/request.rs`). What a wake-up takes is shared by
+//! all requests that come together. Where an instruction takes as long as [`FROM`] a host is the lab's, and these stand for the papers'.
+
+use super::costs;
+
+costs! {
+    /// What the lab's emulated host takes.
+    EMULATED:
+
+    /// Hosts whose instructions take so long are emulated: the lab's take 4 to 10 ns, 1 unless told, and a core of 3 GHz takes a third.
+    FROM = 1.0 Nanos, "docs/sim.md and scenarios/README.md: instruction_ns";
+    /// A poll of a NIC's queue, from its interrupt on, with the completion of what is sent.
+    POLL = 8831.0 Instructions, "bench/sim/src/bin/request.rs: softirqs of queues' cores by requests and interrupts, 395 seconds, 4648 an interrupt (standard error 60), of which a request brings 1.9 that comes alone";
+    /// A message in it, and its answer.
+    SOFTIRQ = 590.0 Instructions, "bench/sim/src/bin/request.rs, likewise; standard error 90";
+    /// What RPS leaves of it to the interrupt's core.
+    STEER = 295.0 Instructions, "assumed: half, as of vSPACE's fig. 11";
+    /// A request of memcached in its guest: the kernel's ways in and out, the thread's work, and the exit that tells the device.
+    REQUEST = 46_031.0 Instructions, "bench/sim/src/bin/request.rs: CPU time of the guest's vCPUs by requests and wake-ups, 17 seconds at 1200 and 2400 a second; standard error 3100";
+    /// To wake a vCPU that sleeps, until it sleeps again: the sender's part, KVM's ways out of and into its wait, the switch, the interrupt, and the guest's ways out of and into idle.
+    VCPU_WAKE = 26_691.0 Instructions, "bench/sim/src/bin/request.rs, likewise; standard error 2300";
+    /// Between ticks that a vCPU keeps when it sleeps.
+    GUEST_TICK = 4_000_000.0 Nanos, "kernel/Kconfig.hz: HZ=250, Debian's; kernel/sched/idle.c: without a driver for idle states a CPU keeps its tick until that wakes it (f4c31b07b136), which the lab's guest does";
+    /// A message in vhost's worker, a direction.
+    VHOST = 5683.0 Instructions, "bench/sim/src/bin/request.rs, likewise of its workers, half of a request's 11,365; standard error of that 600";
+    /// To wake a worker, with the switch.
+    VHOST_WAKE = 7698.0 Instructions, "bench/sim/src/bin/request.rs, likewise; standard error 620";
+}

@@ -1,0 +1,185 @@
+//! What requests that come together share, and packets that only acknowledge.
+
+use super::*;
+
+const SERVICE: Nanos = Nanos::from_micros(40);
+const COPY: Nanos = Nanos::from_micros(6);
+const VCPU_WAKE: Nanos = Nanos::from_micros(27);
+const VHOST_WAKE: Nanos = Nanos::from_micros(8);
+
+/// What the threads of a guest of one vCPU have run for each request, where so many come at once, every 10 ms.
+fn each(together: u64) -> f64 {
+    let costs = Costs {
+        vhost_rx: COPY,
+        vhost_tx: COPY,
+        vcpu_wake: VCPU_WAKE,
+        vhost_wake: VHOST_WAKE,
+        ..free()
+    };
+    let guests = vec![guest(1, 1, serve(1, Time::Fixed(SERVICE)))];
+    let bursts = 50;
+    let one = |nth| LoadSpec {
+        start: Nanos(nth),
+        ..load(&[0], 100.0, bursts as f64 / 100.0 + 0.001, Arrivals::Even)
+    };
+    let mut world = world(guests, (0..together).map(one).collect(), costs, 5);
+    // Before the first come all that there is has come up.
+    world.run(Nanos::from_millis(9));
+    let ran = |world: &Driver| {
+        let tenants = &world.work.inner;
+        let vcpu = tenants.guests[0].vcpus[0].accounts.total();
+        (vcpu.0 + tenants.workers[0].ran.0) as f64
+    };
+    let before = ran(&world);
+    world.run(secs(2));
+    world.check();
+    let (_, answered, _) = world.work.inner.net.totals();
+    assert_eq!(answered, together * bursts, "{together}");
+    (ran(&world) - before) / answered as f64
+}
+
+#[test]
+fn more_requests_at_a_time_never_cost_more_each() {
+    let alone = each(1);
+    // Its vCPU is woken once, its worker once for each way: or the answer comes before that sleeps.
+    let work = (SERVICE.0 + 2 * COPY.0) as f64;
+    let woken = (VCPU_WAKE.0 + 2 * VHOST_WAKE.0) as f64;
+    assert!((alone - work - woken).abs() < 10.0, "{alone}");
+    let mut before = alone;
+    for together in [2, 3, 4, 8, 16, 64] {
+        let now = each(together);
+        assert!(now <= before, "{now} each of {together}, {before} of fewer");
+        assert!(now > work, "{now} each of {together}");
+        before = now;
+    }
+    // Answers come one after the other, slower than they are copied: each wakes the worker.
+    let answer = work + VHOST_WAKE.0 as f64;
+    assert!(before < answer + 0.1 * woken, "{before} each of 64");
+}
+
+/// Packets that only acknowledged, and requests, of a client of so many connections.
+fn packets(connections: u32, rate: f64) -> (u64, u64) {
+    let load = LoadSpec {
+        connections,
+        depth: Some(1),
+        acknowledged: true,
+        ..load(&[0], rate, 20.0, Arrivals::Even)
+    };
+    let guests = vec![guest(1, 1, serve(1, Time::Fixed(SERVICE)))];
+    let costs = Costs {
+        wire: Nanos::from_micros(5),
+        guest_rx: COPY,
+        ..free()
+    };
+    let mut world = world(guests, vec![load], costs, 3);
+    world.run(secs(25));
+    world.check();
+    let tenants = &world.work.inner;
+    let (sent, answered, _) = tenants.net.totals();
+    let taken = tenants.net.taken();
+    assert_eq!(sent, answered + taken, "all have come");
+    assert_eq!(
+        tenants.clients[0].books.answered, answered,
+        "nobody answers an acknowledgement"
+    );
+    (taken, answered)
+}
+
+#[test]
+fn a_connection_that_is_asked_every_fifty_milliseconds_acknowledges_by_itself_and_one_of_thirty_never_does()
+ {
+    // In turn, a connection of eight is asked every eighth time.
+    let (taken, answered) = packets(8, 160.0);
+    assert_eq!((taken, answered), (3199, 3199));
+    let (taken, answered) = packets(8, 266.0);
+    assert_eq!((taken, answered), (8, 5320), "but for the last of each");
+    let (taken, answered) = packets(1, 1000.0);
+    assert_eq!((taken, answered), (1, 19_999));
+}
+
+#[test]
+fn an_acknowledgement_that_is_lost_is_not_sent_again() {
+    let load = LoadSpec {
+        connections: 1,
+        depth: Some(1),
+        acknowledged: true,
+        ..load(&[0], 10.0, 1.0, Arrivals::Even)
+    };
+    let guests = vec![guest(1, 1, serve(1, Time::Fixed(SERVICE)))];
+    let mut world = world(guests, vec![load], free(), 3);
+    world.run(Nanos::from_millis(120));
+    world.act(|tenants, now, out| tenants.kill(0, now, out));
+    world.run(Nanos::from_millis(150));
+    let net = &world.work.inner.net;
+    let (sent, answered, lost) = net.totals();
+    assert_eq!((sent, answered, net.taken()), (2, 1, 0));
+    assert_eq!(lost.iter().sum::<u64>(), 1);
+    world.run(secs(30));
+    world.check();
+    let (sent, answered, lost) = world.work.inner.net.totals();
+    let lost: u64 = lost.iter().sum();
+    assert_eq!((answered, lost), (1, sent - 1));
+    let books = &world.work.inner.clients[0].books;
+    // At 0.2 s, 0.6, 1.4, 3, 6.2, 12.6, 25.4: the one request that went on, and no acknowledgement.
+    assert_eq!((books.sent, sent), (2, 3 + 7));
+}
+
+/// Interrupts that a lone vCPU has had by some times, where requests come at 1 ms and every so many ms after that, ten in all.
+fn interrupts(every_ms: u64, at_ms: &[u64]) -> Vec<u64> {
+    let costs = Costs {
+        guest_tick: Nanos::from_millis(4),
+        ..free()
+    };
+    let guests = vec![guest(1, 1, serve(1, Time::Fixed(SERVICE)))];
+    let one = |nth| LoadSpec {
+        start: Nanos::from_millis(every_ms * nth),
+        ..load(&[0], 1000.0, 0.0015, Arrivals::Even)
+    };
+    let mut world = world(guests, (0..10).map(one).collect(), costs, 5);
+    let mut seen = Vec::new();
+    for ms in at_ms {
+        world.run(Nanos::from_millis(*ms));
+        seen.push(world.work.inner.guests[0].vcpus[0].interrupts);
+    }
+    world.check();
+    seen
+}
+
+#[test]
+fn a_vcpu_that_has_worked_keeps_its_tick_until_that_wakes_it() {
+    // At 1, 101, ... ms a request, at 4, 104, ... a tick, and no further.
+    assert_eq!(
+        interrupts(100, &[2, 5, 90, 102, 105, 190]),
+        [1, 2, 2, 3, 4, 4]
+    );
+    // At 1, 3, 5, ... 19 ms a request; in between, at 4, 8, 12, 16, 20 a tick.
+    assert_eq!(interrupts(2, &[2, 5, 14, 100]), [1, 3, 7 + 3, 10 + 5]);
+}
+
+#[test]
+fn a_poll_of_a_queue_costs_as_much_however_many_messages_it_finds() {
+    let last = |poll: Nanos, together: u64| {
+        let costs = Costs {
+            poll,
+            softirq: Nanos::from_micros(3),
+            ..free()
+        };
+        let guests = vec![guest(1, 1, serve(1, Time::Fixed(SERVICE)))];
+        let one = |_| load(&[0], 1000.0, 0.0015, Arrivals::Even);
+        let mut world = world(guests, (0..together).map(one).collect(), costs, 5);
+        world.run(secs(1));
+        world.check();
+        let clients = world.work.inner.clients.iter();
+        clients
+            .map(|client| client.books.all.quantile(1000).0)
+            .max()
+    };
+    for together in [1, 2, 8] {
+        let poll = Nanos::from_micros(500);
+        let (with, without) = (last(poll, together), last(Nanos::ZERO, together));
+        let more = with.zip(without).map(|(with, without)| with - without);
+        let more = more.expect("answers") as f64;
+        let off = more / poll.0 as f64 - 1.0;
+        assert!(off.abs() < 0.1, "{together}: {more}");
+    }
+}

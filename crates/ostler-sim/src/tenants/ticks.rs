@@ -1,0 +1,42 @@
+//! Ticks that wake a guest's vCPUs while they sleep.
+//!
+//! A CPU without a driver for idle states, as a guest's is, keeps its tick when it goes idle, and stops it when that has woken it and found nothing to do (kernel/sched/idle.c, `cpuidle_idle_call`). So a vCPU
+//! that has worked sleeps until the next tick at the longest, and after that until something comes. What ticks take of one that is busy is in what it does.
+//!
+//! Where a guest's kernel does so is for the costs to say ([`crate::path::Costs::guest_tick`]): older ones stop it at once.
+
+use ostler_model::Nanos;
+
+use super::{TICK, Tenants};
+use crate::guest::Told;
+use crate::work::Effects;
+
+impl Tenants {
+    /// A vCPU goes to sleep.
+    pub(super) fn keeps_tick(&mut self, g: u32, v: u32, now: Nanos, out: &mut Effects) {
+        let tick = self.costs.guest_tick.0;
+        let vcpu = &mut self.guests[g as usize].vcpus[v as usize];
+        if tick == 0 || !vcpu.ticks || vcpu.tick_at.is_some() {
+            return;
+        }
+        // A guest's ticks go by when it booted.
+        let phase = self.costs.start.0 * u64::from(g) % tick;
+        let past = (now.0 + tick - phase) % tick;
+        let at = now.saturating_add(Nanos(tick - past));
+        vcpu.tick_at = Some(at);
+        out.alarm(at, TICK | u64::from(g) << 24 | u64::from(v));
+    }
+
+    /// A tick that a vCPU has kept is due.
+    pub(super) fn tick(&mut self, g: u32, v: u32, out: &mut Effects) {
+        let guest = &mut self.guests[g as usize];
+        let vcpu = &mut guest.vcpus[v as usize];
+        vcpu.tick_at = None;
+        if guest.dead || vcpu.told != Told::Sleep || !vcpu.ticks {
+            return;
+        }
+        vcpu.ticked = true;
+        vcpu.interrupts += 1;
+        out.notify(vcpu.thread);
+    }
+}
