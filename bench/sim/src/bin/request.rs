@@ -6,6 +6,8 @@
 //!
 //! `softirqs RUN...` does the same for softirqs on cores of queues and the NIC's interrupts, which the steward's record has, and tells how many interrupts there were for an answer.
 //!
+//! `waits RUN...` tells how long the guest's vCPUs and workers waited for a core for an answer, of the same seconds, by policy, rate and round.
+//!
 //! `loads FILE...` reads the JSON lines of runs, of the lab's and of simulated ones, and tells the guest's CPU time with its workers for an answer, by policy, rate and round: of all seconds but
 //! the first of each step.
 
@@ -37,6 +39,12 @@ enum Args {
         #[arg(required = true)]
         runs: Vec<PathBuf>,
     },
+    /// How long the guest's threads waited for cores for an answer, from runs of the lab with a steward.
+    Waits {
+        /// Their folders.
+        #[arg(required = true)]
+        runs: Vec<PathBuf>,
+    },
     /// CPU time for an answer by load.
     Loads {
         /// JSON lines of runs.
@@ -49,6 +57,7 @@ fn main() -> Result<()> {
     match Args::parse() {
         Args::Wakes { runs, policies } => wakes(&runs, &policies),
         Args::Softirqs { runs } => softirqs(&runs),
+        Args::Waits { runs } => waits(&runs),
         Args::Loads { files } => loads(&files),
     }
 }
@@ -277,21 +286,34 @@ fn instruction_ns(runs: &[PathBuf]) -> Result<f64> {
     Ok(first)
 }
 
+/// Whether a period is of a second: by its middle.
+fn within(period: &Period, window: &Window) -> bool {
+    let snapshot = &period.snapshot;
+    let middle = snapshot.at.as_secs_f64() - snapshot.interval.as_secs_f64() / 2.0;
+    (window.from..window.to).contains(&middle)
+}
+
+/// The periods of a cell, where a steward kept them.
+fn periods(run: &Path, cell: u32) -> Result<Option<Vec<Period>>> {
+    let record = run.join(format!("results/cell-{cell}/record.db"));
+    if !record.exists() {
+        return Ok(None);
+    }
+    let reader = Reader::open(&record)?;
+    let all: Result<Vec<_>, _> = reader.range(Wall::MIN, Wall::MAX).collect();
+    Ok(Some(all?))
+}
+
 /// A second of a load, as the record has it: interrupts of the NIC's queues, and the time that softirqs took on the cores of queues. `None` where these had no cores of
 /// their own, or where the record lacks some of it.
 fn served(periods: &[Period], window: &Window) -> Option<(f64, f64)> {
-    let middle = |period: &Period| {
-        let snapshot = &period.snapshot;
-        snapshot.at.as_secs_f64() - snapshot.interval.as_secs_f64() / 2.0
-    };
-    let inside = |at: f64| (window.from..window.to).contains(&at);
     let (mut interrupts, mut time, mut covered) = (0, 0.0, 0.0);
     let mut before: Option<&Period> = None;
     for period in periods {
         // A snapshot is of the time in which the plan before it was in force.
         let plan = before.map(|before| &before.plan);
         before = Some(period);
-        if !inside(middle(period)) {
+        if !within(period, window) {
             continue;
         }
         let groups = &plan?.groups;
@@ -316,13 +338,9 @@ fn softirqs(runs: &[PathBuf]) -> Result<()> {
     let mut each: BTreeMap<(u64, String), (f64, f64, f64)> = BTreeMap::new();
     for run in runs {
         for told in told(&run.join("events.jsonl"))? {
-            let record = run.join(format!("results/cell-{}/record.db", told.cell.index));
-            if !record.exists() {
+            let Some(periods) = periods(run, told.cell.index)? else {
                 continue;
-            }
-            let reader = Reader::open(&record)?;
-            let periods: Result<Vec<_>, _> = reader.range(Wall::MIN, Wall::MAX).collect();
-            let periods = periods?;
+            };
             for window in told.windows.iter().filter(|window| !window.first) {
                 let Some((interrupts, time)) = served(&periods, window) else {
                     continue;
@@ -345,6 +363,55 @@ fn softirqs(runs: &[PathBuf]) -> Result<()> {
         "requests and interrupts can't be told apart; name runs whose queues have cores of their own",
     )?;
     println!("{}", say(&fit, "an interrupt", ns, rows.len()));
+    Ok(())
+}
+
+/// How long a guest's vCPUs and its workers waited for cores in a second.
+fn waited(periods: &[Period], guest: &str, window: &Window) -> Option<(f64, f64)> {
+    let (mut vcpus, mut workers, mut covered) = (0.0, 0.0, 0.0);
+    for period in periods.iter().filter(|period| within(period, window)) {
+        let snapshot = &period.snapshot;
+        let found = snapshot.guests.iter().find(|found| found.name == guest)?;
+        let seconds = |wait: ostler_model::Nanos| wait.as_secs_f64();
+        let of = found.vcpus.iter().map(|vcpu| seconds(vcpu.usage.wait));
+        vcpus += of.sum::<f64>();
+        let of = found.vhost.iter().map(|vhost| seconds(vhost.usage.wait));
+        workers += of.sum::<f64>();
+        covered += seconds(snapshot.interval);
+    }
+    let whole = window.to - window.from;
+    (covered > 0.85 * whole).then_some((vcpus * whole / covered, workers * whole / covered))
+}
+
+fn waits(runs: &[PathBuf]) -> Result<()> {
+    for run in runs {
+        let mut each: BTreeMap<(String, u64, u32), (f64, f64, f64)> = BTreeMap::new();
+        for told in told(&run.join("events.jsonl"))? {
+            let Some(periods) = periods(run, told.cell.index)? else {
+                continue;
+            };
+            for window in told.windows.iter().filter(|window| !window.first) {
+                let Some((vcpus, workers)) = waited(&periods, &told.cell.guest, window) else {
+                    continue;
+                };
+                let key = (
+                    told.cell.policy.clone(),
+                    whole(window.rate),
+                    told.cell.round + 1,
+                );
+                let sums = each.entry(key).or_default();
+                *sums = (sums.0 + window.answers, sums.1 + vcpus, sums.2 + workers);
+            }
+        }
+        println!("{}", run.display());
+        for ((policy, rate, round), (answers, vcpus, workers)) in each {
+            println!(
+                "{policy}, {rate}/s, round {round}: vCPUs waited {:.2} ms, workers {:.2} ms an answer",
+                vcpus * 1e3 / answers,
+                workers * 1e3 / answers
+            );
+        }
+    }
     Ok(())
 }
 
