@@ -364,7 +364,7 @@ __noinline int serve(u32 number, u32 cpu)
 		return 0;
 	/* As where nobody does IO: a walk is the most of what a switch costs. */
 	if (!domain->stirred)
-		return scx_move_first(number);
+		return go_on(number, cpu, &head) ?: scx_move_first(number);
 	return glance(number, cpu, &head) ? choose(number, cpu, &head) : 0;
 }
 
@@ -517,8 +517,9 @@ void BPF_PROG(boost_running, struct task_struct *p)
 		arrive(thread, core->domain);
 	if (thread->state == BOOST_WAITS && now > thread->waits_since)
 		thread->waited_ns += now - thread->waits_since;
-	if (!thread->boosted)
+	if (!thread->boosted && !thread->ahead)
 		advance(thread->domain, thread);
+	thread->ahead = 0;
 	thread->state = BOOST_RUNS;
 	thread->cpu = cpu;
 	thread->runs_since = now;

@@ -147,6 +147,47 @@ __noinline int glance(u32 number, u32 cpu, struct head *head)
 	return looked;
 }
 
+/*
+ * Has one go on with its turn that was stopped in it on a core, for an event of another's say,
+ * if there is one among the foremost of a queue that is calm: whether there was. Or two that two
+ * events stop at about the same time would come to each other's cores, event after event.
+ */
+__noinline int go_on(u32 number, u32 cpu, struct head *head)
+{
+	struct boost_thread *thread;
+	struct task_struct *p;
+
+	if (!head || scx_bpf_dsq_nr_queued(number) < 2)
+		return 0;
+	if (bpf_ksym_exists(scx_bpf_dsq_peek)) {
+		p = scx_bpf_dsq_peek(number);
+		thread = p ? thread_of(p->pid) : NULL;
+		/* As it is most of the time, and nobody else is looked for. */
+		if (!thread || thread->cpu == cpu)
+			return 0;
+	}
+	head->searched = 0;
+	bpf_for_each(scx_dsq, p, number, 0)
+	{
+		u64 left;
+
+		thread = thread_of(p->pid);
+		if (!thread || ++head->searched > LOOK_MAX)
+			break;
+		if (head->searched == 1)
+			head->first_vtime = thread->vcpu.vtime;
+		left = boost_left(&config, thread->vcpu.vtime, head->first_vtime);
+		if (!left)
+			break;
+		if (thread->cpu != cpu || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			continue;
+		scx_set_slice(p, left);
+		thread->ahead = head->searched > 1;
+		return scx_move(&___it, p, SCX(scx_dsq_id_flags, SCX_DSQ_LOCAL), 0);
+	}
+	return 0;
+}
+
 /* Of the others on a thread's core. */
 struct met {
 	/* The one with the least virtual time. */

@@ -345,6 +345,18 @@ static __always_inline u32 boost_stays(u64 rated, u64 now)
 }
 
 /*
+ * What is left of the turn of one that was stopped in it, where `least` is the least virtual time
+ * of those that wait: it may go on with that on the core where it was, whose caches are still its
+ * own, and is no further ahead of who waits then than any is at a turn's end. 0: less than half.
+ */
+static __always_inline u64 boost_left(const struct boost_config *config, u64 vtime, u64 least)
+{
+	u64 ahead = vtime > least ? vtime - least : 0;
+
+	return ahead <= config->slice_ns / 2 ? config->slice_ns - ahead : 0;
+}
+
+/*
  * Whether one that has had its turn, and has run for a time that it isn't charged yet, goes on
  * while others wait.
  */

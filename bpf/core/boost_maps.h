@@ -85,7 +85,7 @@ struct boost_thread {
 	u64 followed;
 	/* It sleeps, as its pool knows. */
 	u32 rests;
-	/* It waits at the head of its queue, before those of less virtual time. */
+	/* It waits before those of less virtual time, or comes to its core before them. */
 	u32 ahead;
 };
 

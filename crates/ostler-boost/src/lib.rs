@@ -216,6 +216,7 @@ mod native {
         ) -> u32;
         pub safe fn core_boost_rate(vtime: u64, boosted: u32, runs: u32) -> u64;
         pub safe fn core_boost_stays(rated: u64, now: u64) -> u32;
+        pub safe fn core_boost_left(config: &Config, vtime: u64, least: u64) -> u64;
         pub safe fn core_boost_arrives(config: &Config, vtime: u64, least: u64) -> u64;
         pub safe fn core_boost_redeem(
             config: &Config,
@@ -354,6 +355,11 @@ pub fn rate(vtime: u64, boosted: bool, runs: bool) -> u64 {
 /// Whether a vCPU stays on the core that it was on, by how readily it takes that, where `now` is the domain's virtual time.
 pub fn stays(rated: u64, now: u64) -> bool {
     native::core_boost_stays(rated, now) != 0
+}
+
+/// What is left of the turn of one that was stopped in it, ns, where `least` is the least virtual time of those that wait. 0: less than half, and it waits for another.
+pub fn left(config: &Config, vtime: u64, least: u64) -> u64 {
+    native::core_boost_left(config, vtime, least)
 }
 
 impl Guest {

@@ -24,6 +24,7 @@ u32 core_boost_goes_on(const struct boost_config *config, const struct boost_vcp
 		       const struct boost_guest *lender, u64 ran_ns);
 u64 core_boost_rate(u64 vtime, u32 boosted, u32 runs);
 u32 core_boost_stays(u64 rated, u64 now);
+u64 core_boost_left(const struct boost_config *config, u64 vtime, u64 least);
 u64 core_boost_arrives(const struct boost_config *config, u64 vtime, u64 least);
 u64 core_boost_redeem(const struct boost_config *config, struct boost_vcpu *vcpu,
 		      struct boost_guest *guest, struct boost_vcpu *waits, struct boost_guest *paid,
@@ -107,6 +108,11 @@ u64 core_boost_rate(u64 vtime, u32 boosted, u32 runs)
 u32 core_boost_stays(u64 rated, u64 now)
 {
 	return boost_stays(rated, now);
+}
+
+u64 core_boost_left(const struct boost_config *config, u64 vtime, u64 least)
+{
+	return boost_left(config, vtime, least);
 }
 
 u64 core_boost_arrives(const struct boost_config *config, u64 vtime, u64 least)

@@ -1,6 +1,6 @@
 //! Which core a vCPU takes when it wakes.
 
-use ostler_boost::{rate, stays};
+use ostler_boost::{Config, left, rate, stays};
 use proptest::prelude::*;
 
 /// Longer than a host is up, ns.
@@ -31,5 +31,20 @@ proptest! {
         let may = !boosted && runs && vtime >= now;
         prop_assert_eq!(stays(rate(vtime, boosted, runs), now), may);
         prop_assert!(!stays(0, now), "it may not have it at all");
+    }
+
+    /// Who goes on with a turn ends no further ahead of who waits than at a turn's end, and has no less than half of one.
+    #[test]
+    fn a_turn_that_is_gone_on_with_ends_where_it_would_have(
+        slice_ns in 1_000..20_000_000_u64,
+        least in 0..LONG,
+        ahead in -20_000_000..20_000_000_i64,
+    ) {
+        let config = Config { slice_ns, ..Config::default() };
+        let vtime = least.saturating_add_signed(ahead);
+        let left = left(&config, vtime, least);
+        prop_assert!(left <= slice_ns && (left == 0 || left >= slice_ns / 2));
+        prop_assert!(left == 0 || vtime <= least || vtime + left == least + slice_ns);
+        prop_assert_eq!(left > 0, 2 * ahead <= slice_ns.cast_signed() || ahead <= 0);
     }
 }

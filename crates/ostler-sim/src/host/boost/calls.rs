@@ -247,7 +247,7 @@ impl Boost {
     /// Gives the core to whoever waits in a domain: whether there was anybody.
     fn serve(&mut self, number: u32, cpu: u32, sight: &Sight<'_>) -> bool {
         if !self.domains[number as usize].stirred {
-            return self.take_first(number, cpu, sight);
+            return self.go_on(number, cpu, sight) || self.take_first(number, cpu, sight);
         }
         let head = self.glance(number, cpu, sight);
         head.first != NONE && self.choose(number, cpu, &head, sight)
@@ -395,10 +395,11 @@ impl Boost {
             self.arrive(thread, number);
         }
         let member = *self.member(thread)?;
-        if !member.boosted {
+        if !member.boosted && !member.ahead {
             self.advance(member.domain, member.vcpu.vtime);
         }
         let known = self.member_mut(thread)?;
+        known.ahead = false;
         known.at = At::Runs;
         known.cpu = cpu;
         known.runs_since = now;

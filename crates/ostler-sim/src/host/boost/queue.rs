@@ -150,9 +150,50 @@ impl Boost {
         self.take(number, cpu, thread, sight)
     }
 
+    /// Has one go on with its turn that was stopped in it on a core, if there is one among the foremost of a queue that is calm: whether there was.
+    pub(super) fn go_on(&mut self, number: u32, cpu: u32, sight: &Sight<'_>) -> bool {
+        let queue = &self.domains[number as usize].queue;
+        if queue.len() < 2 {
+            return false;
+        }
+        let mut least = None;
+        let mut found = None;
+        for (at, (_, thread)) in queue.iter().take(LOOK_MAX).enumerate() {
+            let Some(member) = self.member(*thread) else {
+                break;
+            };
+            let vtime = member.vcpu.vtime;
+            let left = ostler_boost::left(&self.config, vtime, *least.get_or_insert(vtime));
+            if left == 0 {
+                break;
+            }
+            if member.cpu == cpu && sight.may(*thread, cpu) {
+                found = Some((at, (*thread, left)));
+                break;
+            }
+        }
+        let Some((at, found)) = found else {
+            return false;
+        };
+        if let Some(member) = self.member_mut(found.0) {
+            member.ahead = at > 0;
+        }
+        self.take_for(number, cpu, found, sight)
+    }
+
     /// Takes one that waits in a domain to a core, if it is still there and may run there.
     pub(super) fn take(&mut self, number: u32, cpu: u32, thread: u32, sight: &Sight<'_>) -> bool {
-        let slice = self.config.slice_ns;
+        self.take_for(number, cpu, (thread, self.config.slice_ns), sight)
+    }
+
+    /// The same, for so long.
+    fn take_for(
+        &mut self,
+        number: u32,
+        cpu: u32,
+        (thread, slice): (u32, u64),
+        sight: &Sight<'_>,
+    ) -> bool {
         let queue = &mut self.domains[number as usize].queue;
         let Some(at) = queue.iter().position(|(_, waits)| *waits == thread) else {
             return false;

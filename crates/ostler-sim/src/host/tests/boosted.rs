@@ -305,6 +305,35 @@ fn one_that_wakes_stays_on_the_core_where_it_slept() {
     }
 }
 
+/// Two that sleep and wake stop others all the time; these go on where they were.
+#[test]
+fn one_that_is_stopped_in_its_turn_goes_on_where_it_was() {
+    let habit = |work| Habit::Sleeper {
+        work,
+        sleep: 1_500_000,
+    };
+    for (cores, hogs, most) in [(2, 3, 0.25), (4, 6, 0.7), (4, 9, 0.3)] {
+        let topology = topology(1, 1, cores, false);
+        let mut threads = vec![
+            (Some(0), all(), habit(300_000)),
+            (Some(1), all(), habit(200_000)),
+        ];
+        threads.extend((0..hogs).map(|at| (Some(2 + at), all(), Habit::Spin)));
+        let mut world = world(&topology, &threads);
+        boost_all(&mut world, &plan(&topology, settings(true)));
+        assert_eq!(watched(&mut world, Nanos(4 * SECOND.0), None), []);
+        let view = world.host.view(world.now());
+        let own = world.host.own_threads();
+        let moved: u64 = (0..hogs)
+            .map(|at| view.moves(ThreadId(own + 2 + at)).1)
+            .sum();
+        let woken = world.work.acts[0].delays.len() + world.work.acts[1].delays.len();
+        let rate = moved as f64 / woken as f64;
+        // Turns that end move some, too.
+        assert!(rate < most, "{hogs} on {cores}: {rate}");
+    }
+}
+
 /// Two that are confined to a core each, and one that does IO and may be on either: whose core it slept on doesn't bear it alone.
 #[test]
 fn who_is_confined_to_the_core_where_one_slept_bears_no_more_of_it_than_others() {
