@@ -211,7 +211,6 @@ mod tests {
         };
         let filler = format!("{}\n", "x".repeat(4096));
         while say(&filler) == 0 {}
-        say(&filler);
         // Once there is room again, the next line tells.
         let reader = std::thread::spawn(move || io::read_to_string(reads).expect("lines"));
         while say("short\n") > 0 {
@@ -227,7 +226,7 @@ mod tests {
             }
             last = line;
         }
-        assert!(missing >= 2, "{missing} of {said}");
+        assert!(missing >= 1, "{missing} of {said}");
         assert_eq!((whole + missing, last), (said, "short"));
     }
 }
