@@ -25,6 +25,10 @@ const ROUND_MIN: Nanos = Nanos::from_millis(20);
 /// Between looks at how many descriptors a guest's process has open.
 const LOOK: Nanos = Nanos::from_secs(1);
 
+/// Between the questions of a full round that nothing has given cause for: QEMU's threads go before vCPUs as they answer, and all of a round at once
+/// keeps these from their cores for many turns.
+const PAUSE: Nanos = Nanos::from_millis(100);
+
 /// How often what is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Timing {
@@ -58,6 +62,11 @@ pub(super) struct Connection {
     pub(super) next_full: Nanos,
     /// No round begins before.
     next_round: Nanos,
+    /// Between this round's questions, and when the next one is due.
+    pause: Nanos,
+    next_question: Nanos,
+    /// Something was said or seen to have changed since the last full round began.
+    hurries: bool,
     descriptors: u64,
     /// There is no guest to tell of yet, by what was said last: everything is asked each time.
     waits: bool,
@@ -104,6 +113,9 @@ impl Connection {
             asked: false,
             next_full: now,
             next_round: now,
+            pause: Nanos::ZERO,
+            next_question: now,
+            hurries: false,
             descriptors: process.descriptors(),
             waits: true,
             process,
@@ -114,8 +126,21 @@ impl Connection {
     pub(super) fn nudge(&mut self, now: Nanos) {
         self.next_confirm = now;
         if self.process.descriptors() == 0 {
-            self.next_full = now;
+            self.changed(now);
         }
+        self.hurry(now);
+    }
+
+    /// Something about its devices or vCPUs changed: all is asked anew.
+    pub(super) fn changed(&mut self, now: Nanos) {
+        self.next_full = now;
+        self.hurries = true;
+        self.hurry(now);
+    }
+
+    /// What is asked at leisure stands in the way of what is due now.
+    fn hurry(&mut self, now: Nanos) {
+        (self.pause, self.next_question) = (Nanos::ZERO, now);
     }
 
     /// Asks what is due.
@@ -126,13 +151,18 @@ impl Connection {
         if self.session.is_idle() {
             self.next_look = on_grid(now.saturating_add(LOOK.min(timing.confirm)));
             let descriptors = self.process.descriptors();
-            let full = now >= self.next_full || descriptors != self.descriptors || self.waits;
+            let cause = descriptors != self.descriptors || self.waits;
+            let full = now >= self.next_full || cause;
             self.descriptors = descriptors;
             if !full && now < self.next_confirm {
                 return Ok(());
             }
             // The first rounds after the one in which it is met come in turns.
             let first = !std::mem::replace(&mut self.asked, true);
+            let hurries = full && std::mem::take(&mut self.hurries);
+            let calm = full && !first && !cause && !hurries;
+            self.pause = if calm { PAUSE } else { Nanos::ZERO };
+            self.next_question = now;
             self.session.ask(if full {
                 let turn = first.then(|| first_pause(timing.full, self.token));
                 let pause = timing.full.saturating_add(turn.unwrap_or_default());
@@ -146,7 +176,10 @@ impl Connection {
             self.next_confirm = on_grid(now.saturating_add(pause));
             self.next_round = now.saturating_add(ROUND_MIN);
             self.heard = now;
-            return self.speak();
+            return self.speak(now);
+        }
+        if self.session.has_question() {
+            return self.speak(now);
         }
         if cgroup::is_frozen(&roots.proc, &roots.cgroup, self.process.pid.0) {
             // We may have frozen it ourselves, and for long: it has an excuse until it thaws.
@@ -156,22 +189,30 @@ impl Connection {
         Err(format!("silent for {:.0} s", timing.silence.as_secs_f64()))
     }
 
-    /// When there is something to do about it unless it speaks: the next round, or losing patience.
+    /// When there is something to do about it unless it speaks: the next round or question, or losing patience.
     pub(super) fn due(&self, timing: Timing) -> Nanos {
         if self.session.is_idle() {
             let soonest = self.next_look.min(self.next_confirm).min(self.next_full);
             soonest.max(self.next_round)
+        } else if self.session.has_question() {
+            self.next_question
         } else {
             self.heard.saturating_add(timing.silence)
         }
     }
 
     /// Sends what is to be sent, as far as the socket takes it.
-    fn speak(&mut self) -> Result<(), String> {
+    fn speak(&mut self, now: Nanos) -> Result<(), String> {
         loop {
             if self.unsent.is_empty() {
+                if now < self.next_question {
+                    return Ok(());
+                }
                 match self.session.next_request() {
-                    Some(line) => self.unsent = line,
+                    Some(line) => {
+                        self.unsent = line;
+                        self.next_question = now.saturating_add(self.pause);
+                    }
                     None => return Ok(()),
                 }
             }
@@ -216,7 +257,7 @@ impl Connection {
             }
         }
         // Only answers count as a sign of life: events alone would keep a monitor that never answers.
-        self.speak()?;
+        self.speak(now)?;
         if self.session.owes() != owed {
             self.heard = now;
         }
@@ -309,6 +350,86 @@ mod tests {
             at = on_grid(at.saturating_add(confirm));
         }
         all
+    }
+
+    /// When each question of a round came, ms, that begins at a time; a change is seen after so many.
+    fn round(
+        connection: &mut Connection,
+        monitor: &mut UnixStream,
+        from: Nanos,
+        changed_after: Option<usize>,
+    ) -> Vec<u64> {
+        let timing = Timing {
+            look: GRID,
+            confirm: Nanos::from_secs(5),
+            full: Nanos::from_secs(30),
+            silence: Nanos::from_secs(30),
+        };
+        let roots = Roots::default();
+        let mut asked = Vec::new();
+        let mut unread = String::new();
+        for step in 0..200 {
+            let now = from.saturating_add(Nanos::from_millis(10 * step));
+            if changed_after == Some(asked.len()) {
+                connection.changed(now);
+            }
+            connection.tend(now, timing, &roots).unwrap();
+            let mut buffer = [0; 4096];
+            while let Ok(read) = monitor.read(&mut buffer) {
+                unread += std::str::from_utf8(&buffer[..read]).unwrap();
+                let Some(end) = unread.find('\n') else { break };
+                let line: String = unread.drain(..=end).collect();
+                let id = serde_json::from_str::<serde_json::Value>(&line).unwrap()["id"].clone();
+                asked.push(now.saturating_sub(from).0 / 1_000_000);
+                let answer = serde_json::json!({"return": [], "id": id});
+                writeln!(monitor, "{answer}").unwrap();
+                connection.hear(now).unwrap();
+            }
+            if connection.session.take_answers().is_some() {
+                break;
+            }
+        }
+        asked
+    }
+
+    #[test]
+    fn what_nothing_gives_cause_for_is_asked_at_leisure() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("qmp");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        // Its own folder of this process: other tests open files meanwhile.
+        let own = dir.path().join(std::process::id().to_string());
+        std::fs::create_dir_all(own.join("fd")).unwrap();
+        std::fs::copy("/proc/self/stat", own.join("stat")).unwrap();
+        let mut connection = Connection::open(dir.path(), &path, 1, Nanos::ZERO).unwrap();
+        let (mut monitor, _) = listener.accept().unwrap();
+        monitor.set_nonblocking(true).unwrap();
+        writeln!(monitor, "{{\"QMP\": {{}}}}").unwrap();
+        connection.hear(Nanos::ZERO).unwrap();
+        // Capabilities, and all of the first round at once.
+        let first = round(&mut connection, &mut monitor, Nanos::ZERO, None);
+        assert!(
+            first.len() > 7 && first.iter().all(|at| *at <= 20),
+            "{first:?}"
+        );
+        connection.waits = false;
+        let begin = |connection: &mut Connection, at: u64| {
+            let now = Nanos::from_secs(at);
+            connection.next_full = now;
+            now
+        };
+        let now = begin(&mut connection, 60);
+        let calm = round(&mut connection, &mut monitor, now, None);
+        assert!(calm.len() >= 7, "{calm:?}");
+        assert!(
+            calm.windows(2).all(|two| two[1] - two[0] >= 100),
+            "{calm:?}"
+        );
+        // What has changed isn't waited for.
+        let now = begin(&mut connection, 120);
+        let hurried = round(&mut connection, &mut monitor, now, Some(3));
+        assert!(hurried[2] >= 200, "{hurried:?}");
+        assert!(hurried[6] - hurried[3] <= 20, "{hurried:?}");
     }
 
     #[test]

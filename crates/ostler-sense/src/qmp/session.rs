@@ -143,6 +143,11 @@ impl Session {
         self.greeted && self.waiting.is_none() && self.plan.is_empty()
     }
 
+    /// Whether there is a question to ask, and none that awaits its answer.
+    pub(crate) fn has_question(&self) -> bool {
+        self.greeted && self.waiting.is_none() && !self.plan.is_empty()
+    }
+
     /// The number of the question that awaits its answer.
     pub(crate) fn owes(&self) -> Option<u64> {
         self.waiting.as_ref().map(|(id, _)| *id)

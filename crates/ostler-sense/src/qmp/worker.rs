@@ -269,7 +269,7 @@ impl Worker {
                     connection.nudge(now);
                 }
                 if connection.session.take_changed() {
-                    connection.next_full = now;
+                    connection.changed(now);
                 }
                 if let Err(why) = connection.tend(now, self.timing, &self.roots) {
                     close.push((path.clone(), why));
