@@ -528,6 +528,17 @@ mod tests {
         assert_eq!(fit(&same), None, "they go together");
     }
 
+    /// A second's.
+    fn window(from: f64) -> Window {
+        Window {
+            from,
+            to: from + 1.0,
+            rate: 1.0,
+            answers: 1.0,
+            first: false,
+        }
+    }
+
     #[test]
     fn switches_are_read_and_only_whoever_sleeps_was_woken() {
         let line = "       CPU 0/KVM-214     [003] d..2.    57.091136: sched_switch: prev_comm=CPU 0/KVM prev_pid=214 prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120";
@@ -546,13 +557,6 @@ mod tests {
         let trace = folder.join("trace.txt");
         std::fs::write(&trace, text).expect("a trace");
         let threads = HashMap::from([(7, Kind::Vcpu), (8, Kind::Worker)]);
-        let window = |from: f64| Window {
-            from,
-            to: from + 1.0,
-            rate: 1.0,
-            answers: 1.0,
-            first: false,
-        };
         let did = did(&trace, &threads, &[window(10.0), window(11.0)]).expect("a trace");
         let told: Vec<_> = did
             .iter()
@@ -568,13 +572,6 @@ mod tests {
     fn samples_are_shared_out_over_seconds() {
         let sample = |at: f64, cpu: f64| (at, BTreeMap::from([("g".to_owned(), cpu)]));
         let samples = [sample(0.5, 9.0), sample(1.5, 1.0), sample(2.5, 2.0)];
-        let window = |from: f64| Window {
-            from,
-            to: from + 1.0,
-            rate: 1.0,
-            answers: 1.0,
-            first: false,
-        };
         assert_eq!(cpu(&samples, "g", &window(1.0)), Some(1.5));
         assert_eq!(cpu(&samples, "g", &window(2.0)), None, "not all of it");
         assert_eq!(cpu(&samples, "h", &window(1.0)), None);
