@@ -65,6 +65,7 @@ pub fn gate(args: &Args) -> Result<()> {
         Time::Machine {
             plugin: std::path::absolute(plugin)?,
             pace: false,
+            profile: false,
         }
     };
     let lab = LabDir::detect();

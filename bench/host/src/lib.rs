@@ -52,6 +52,7 @@ impl Parts {
         let own_time = Time::Machine {
             plugin: std::path::absolute(plugin).context("could not find the plugin")?,
             pace: false,
+            profile: false,
         };
         Ok(Parts { binaries, own_time })
     }

@@ -72,8 +72,12 @@ pub struct World {
 
 impl World {
     /// Whose time it is. One that stays up has somebody at it, for whom idle time must pass as it does in earnest.
-    fn time(&self, binaries: &Binaries, stay: bool) -> anyhow::Result<Time> {
+    fn time(&self, binaries: &Binaries, stay: bool, profile: bool) -> anyhow::Result<Time> {
         if self.time == Clock::Wall {
+            anyhow::ensure!(
+                !profile,
+                "--profile with --time wall: only a machine on its own time counts its instructions; leave one of them out"
+            );
             let plugin = binaries.plugin.as_ref().map(std::path::absolute);
             return Ok(Time::Wall {
                 plugin: plugin.transpose()?,
@@ -85,7 +89,11 @@ impl World {
         )?;
         let plugin = std::path::absolute(plugin)
             .with_context(|| format!("could not find {}", plugin.display()))?;
-        Ok(Time::Machine { plugin, pace: stay })
+        Ok(Time::Machine {
+            plugin,
+            pace: stay,
+            profile,
+        })
     }
 }
 
@@ -109,6 +117,10 @@ pub struct RunArgs {
     /// `results/cell-N/trace.txt`. They cost the host time: a cell with a trace isn't measured like one without.
     #[arg(long, value_name = "EVENTS", value_delimiter = ',')]
     trace: Vec<TraceEvent>,
+    /// Count where the emulated host's instructions go while a load is on, by function of its kernel and by BPF program: each cell's are its
+    /// `results/cell-N/profile.tsv`. It costs the host nothing: figures are those of a run without; only that takes longer.
+    #[arg(long)]
+    profile: bool,
 }
 
 /// Which runs are summed up.
@@ -154,7 +166,7 @@ pub fn run(command: LabCommand) -> anyhow::Result<ExitCode> {
         }
         LabCommand::Up(world) => {
             let (image, binaries, program) = prepare(&lab, &world, true, progress, |_| Ok(()))?;
-            let time = world.time(&binaries, true)?;
+            let time = world.time(&binaries, true, false)?;
             let state = up::up(&lab, &image, &binaries, &program, &time, progress)?;
             print(&format!(
                 "{} is up; `ostler lab shell` enters it, `ostler lab down` ends it\n",
@@ -253,6 +265,7 @@ fn prepare(
 fn choose(program: &mut Program, args: &RunArgs) -> anyhow::Result<()> {
     program.seed = args.seed;
     program.trace.clone_from(&args.trace);
+    program.profile = args.profile;
     if let Some(rounds) = args.rounds {
         anyhow::ensure!(
             (1..=100).contains(&rounds),
@@ -310,7 +323,7 @@ fn run_scenario(lab: &LabDir, args: &RunArgs, progress: Progress) -> anyhow::Res
         program.scenario.loads.is_empty() || binaries.load.is_some(),
         "the scenario has loads, and there is no ostler-load in --bin-dir"
     );
-    let time = args.world.time(&binaries, false)?;
+    let time = args.world.time(&binaries, false, args.profile)?;
     let attempt = || run::run(lab, &image, &binaries, &program, &time, progress);
     // The emulator itself may fail, once in a while. What we did to it fails again.
     let result = match attempt() {

@@ -18,6 +18,7 @@ pub mod inner;
 pub mod machine;
 mod memory;
 pub mod packages;
+pub mod profile;
 pub mod program;
 pub mod progress;
 mod pulse;

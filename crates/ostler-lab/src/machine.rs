@@ -18,6 +18,8 @@ pub mod files {
     pub const TOPOLOGY: &str = "topology.toml";
     /// What the host's cores did, as its PMU shows it: `ostler-abi` has the layout.
     pub const PMU: &str = "pmu";
+    /// What went where, a file for each cell.
+    pub const PROFILE: &str = "profile";
     /// Serial log of the host.
     pub const SERIAL: &str = "serial.log";
     /// What QEMU itself said.
@@ -49,6 +51,8 @@ pub enum Time {
         plugin: PathBuf,
         /// When the host has nothing to do: wait as long as it would in earnest, for whoever sits at it, or skip that time.
         pace: bool,
+        /// Whether it counts where instructions go.
+        profile: bool,
     },
 }
 
@@ -76,7 +80,11 @@ impl Time {
             Time::Wall {
                 plugin: Some(plugin),
             } => format!("file={},clock=wall", escape(plugin)),
-            Time::Machine { plugin, pace } => {
+            Time::Machine {
+                plugin,
+                pace,
+                profile,
+            } => {
                 let idle = if *pace { "pace" } else { "skip" };
                 let cost = host.instruction_ns;
                 // In instructions, a quantum is the same whatever they cost: what cores see of each other scales with all else.
@@ -92,8 +100,13 @@ impl Time {
                     Some(_) => format!(",timing=caches,topology={}", files::TOPOLOGY),
                     None => String::new(),
                 };
+                let profile = if *profile {
+                    format!(",profile={}", files::PROFILE)
+                } else {
+                    String::new()
+                };
                 format!(
-                    "file={},cost={cost},quantum={quantum},idle={idle}{caches},pmu={}",
+                    "file={},cost={cost},quantum={quantum},idle={idle}{caches}{profile},pmu={}",
                     escape(plugin),
                     files::PMU
                 )

@@ -89,6 +89,7 @@ fn machine_time_is_kept_by_the_plugin_and_knows_of_every_request() {
         line(&Time::Machine {
             plugin: "/a,b/p.so".into(),
             pace,
+            profile: pace,
         })
     };
     assert!(
@@ -97,7 +98,7 @@ fn machine_time_is_kept_by_the_plugin_and_knows_of_every_request() {
         "{}",
         machine(false)
     );
-    assert!(machine(true).contains(",idle=pace,"));
+    assert!(machine(true).contains(",idle=pace,profile=profile,pmu=pmu "));
     // The host reads what the plugin writes: one file, as long as its layout says.
     let devices = machine(false);
     let size = ostler_abi::pmu::BYTES;

@@ -31,6 +31,8 @@ pub struct Program {
     pub seed: u64,
     /// Events of the host's kernel that are written down while loads are on.
     pub trace: Vec<TraceEvent>,
+    /// Whether the machine counts where the host's instructions go while loads are on.
+    pub profile: bool,
 }
 
 impl Program {
@@ -48,6 +50,7 @@ impl Program {
             load: words("/lab/bin/ostler-load"),
             seed: 1,
             trace: Vec::new(),
+            profile: false,
         }
     }
 

@@ -11,6 +11,7 @@ use crate::binaries::Binaries;
 use crate::error::{IoContext, LabError, Result};
 use crate::image::{Image, LabDir, workspace_root};
 use crate::machine::{Time, files};
+use crate::profile;
 use crate::program::Program;
 use crate::progress::{Progress, Step};
 use crate::share;
@@ -115,6 +116,10 @@ pub fn run(
     vm.finish(POWER_OFF);
     let step = progress.step("gather results");
     share::unpack_results(&folder)?;
+    if program.profile {
+        let under_test = &program.scenario.host.under_test;
+        profile::put_together(&folder, program.cells().len(), under_test)?;
+    }
     let _ = std::fs::remove_file(folder.join(files::INPUT)); // made anew for every run
     log.finish()?;
     let (summaries, report) = sum_up(&folder, program)?;

@@ -31,6 +31,7 @@
 //!   meanwhile ([`awake`]), threads ask for short turns ([`slices`]), and QEMU's main loop leaves the virtual clock's timers alone ([`qemu::mainloop`]).
 //! - **Fused machines**, QEMUs of different instruction sets, are in lockstep with each other and interrupt each other at a set
 //!   latency ([`fused`], [`doorbell`]). With caches, they share one model of what accesses cost.
+//! - **Profiles** ([`profile`]): how many instructions went where in the machine's kernel, counted and not sampled.
 //! - **The watchdog** ([`watch`]) tells what each core was waiting for when time stands still or timers aren't fired.
 //!
 //! ## What it doesn't do yet
@@ -50,6 +51,7 @@ pub mod gate;
 pub mod lockstep;
 pub mod machine;
 pub mod options;
+pub mod profile;
 pub mod qemu;
 pub mod refusal;
 pub mod slices;

@@ -1,4 +1,4 @@
-//! The plugin's arguments: `-plugin file=...,quantum=10000,cost=1.0,timing=instructions,pmu=FILE,cure=on,clock=own,idle=skip,awake=on,stall=20`,
+//! The plugin's arguments: `-plugin file=...,quantum=10000,cost=1.0,timing=instructions,pmu=FILE,profile=FILE,cure=on,clock=own,idle=skip,awake=on,stall=20`,
 //! for one of several machines that are fused, `page=FILE,machine=0,latency=2000`, and for what memory costs them `block=FILE,first=0`.
 
 use std::path::PathBuf;
@@ -141,6 +141,8 @@ pub struct Options {
     pub topology: Option<PathBuf>,
     /// Where to show what each core does: a file that QEMU shows the emulated host as a device's memory.
     pub pmu: Option<PathBuf>,
+    /// Where to write what went where between two marks, `.n` added ([`crate::profile`]).
+    pub profile: Option<PathBuf>,
     /// Whether QEMU's faults are mended in memory.
     pub cure: bool,
     /// Whose clock it is.
@@ -166,6 +168,7 @@ impl Default for Options {
             timing: Timing::Instructions,
             topology: None,
             pmu: None,
+            profile: None,
             cure: true,
             clock: Clock::Own,
             idle: Idle::Skip,
@@ -222,6 +225,12 @@ impl Options {
                     }
                     options.pmu = Some(value.into());
                 }
+                "profile" => {
+                    if value.is_empty() {
+                        return Err(bad("profile=FILE"));
+                    }
+                    options.profile = Some(value.into());
+                }
                 // QEMU itself turns a word without a value, `cure`, into `cure=on`.
                 "cure" => options.cure = switch(value).ok_or_else(|| bad("cure=on or cure=off"))?,
                 "clock" => {
@@ -251,7 +260,7 @@ impl Options {
                 _ if others.read(name, value, bad)? => {}
                 _ => {
                     return Err(bad(
-                        "quantum, cost, timing, topology, pmu, cure, clock, idle, awake, stall, page, machine, latency, block or first",
+                        "quantum, cost, timing, topology, pmu, profile, cure, clock, idle, awake, stall, page, machine, latency, block or first",
                     ));
                 }
             }
@@ -269,6 +278,13 @@ impl Options {
             return Err(Refusal::Option {
                 word: if caches { "timing=caches" } else { "topology=" }.to_owned(),
                 expected: "both timing=caches and topology=FILE, or neither",
+            });
+        }
+        // The host marks what is to be profiled in its counters' pages, and only where the clock is ours are cores looked after.
+        if self.profile.is_some() && (self.pmu.is_none() || self.clock == Clock::Wall) {
+            return Err(Refusal::Option {
+                word: "profile=".to_owned(),
+                expected: "pmu=FILE and clock=own with it",
             });
         }
         // Machines that see the same memory, each with a model of its own, would not know what the other's caches hold.
@@ -321,8 +337,9 @@ mod tests {
             "timing=caches",
             "topology=some/file.toml",
             "pmu=some/pmu",
+            "profile=some/profile",
             "cure=off",
-            "clock=wall",
+            "clock=own",
             "idle=pace",
             "awake=off",
             "stall=7",
@@ -333,8 +350,9 @@ mod tests {
             timing: Timing::Caches,
             topology: Some("some/file.toml".into()),
             pmu: Some("some/pmu".into()),
+            profile: Some("some/profile".into()),
             cure: false,
-            clock: Clock::Wall,
+            clock: Clock::Own,
             idle: Idle::Pace,
             awake: false,
             stall_s: 7,
@@ -391,6 +409,15 @@ mod tests {
     }
 
     #[test]
+    fn a_profile_needs_the_counters_pages_and_a_clock_of_its_own() {
+        let wall = ["clock=wall", "pmu=/pmu"];
+        assert_eq!(Options::parse(wall).map(|o| o.clock), Ok(Clock::Wall));
+        assert!(Options::parse(["profile=/profile", "pmu=/pmu"]).is_ok());
+        assert!(Options::parse(["profile=/profile"]).is_err());
+        assert!(Options::parse(["profile=/profile", "pmu=/pmu", "clock=wall"]).is_err());
+    }
+
+    #[test]
     fn nonsense_is_refused_and_named() {
         for word in [
             "quantum",
@@ -408,6 +435,7 @@ mod tests {
             "timing=",
             "topology=",
             "pmu=",
+            "profile=",
             // Each needs the other.
             "timing=caches",
             "stall=0",

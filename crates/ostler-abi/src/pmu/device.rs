@@ -1,17 +1,19 @@
-//! The device whose memory the counters are, found in sysfs and mapped to be read.
+//! The device whose memory the counters are, found in sysfs and mapped to be read, and to be marked.
 #![allow(
     unsafe_code,
     reason = "memory of a device is mapped: nothing safe offers that"
 )]
 
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{BYTES, Counts, DEVICE, Header, PmuError, RESOURCE, VENDOR, header, read, read_vcpus};
+use super::{
+    BYTES, Counts, DEVICE, Header, MARK, PmuError, RESOURCE, VENDOR, header, read, read_vcpus,
+};
 
 /// Why a device that may have counters can't be read.
 #[derive(Debug, thiserror::Error)]
@@ -47,31 +49,8 @@ impl Device {
     /// Looks for the device in a tree of the shape of `/sys`. Most hosts have none; shared memory of another kind isn't ours,
     /// either.
     pub fn find(sys: &Path) -> Result<Option<Device>, NoDevice> {
-        let Ok(devices) = fs::read_dir(sys.join("bus/pci/devices")) else {
-            return Ok(None);
-        };
-        let mut devices: Vec<PathBuf> = devices.flatten().map(|device| device.path()).collect();
-        devices.sort();
-        for device in devices {
-            let is = |file: &str, id: u16| {
-                let text = fs::read_to_string(device.join(file)).unwrap_or_default();
-                u16::from_str_radix(text.trim().trim_start_matches("0x"), 16) == Ok(id)
-            };
-            if !is("vendor", VENDOR) || !is("device", DEVICE) {
-                continue;
-            }
-            let file = device.join(format!("resource{RESOURCE}"));
-            let pages = match Pages::map(&file) {
-                Ok(pages) => pages,
-                Err(source) => return Err(NoDevice::File { file, source }),
-            };
-            match header(pages.words()) {
-                Ok(header) => return Ok(Some(Device { pages, header })),
-                Err(PmuError::NotOurs(_)) => {}
-                Err(source) => return Err(NoDevice::Pages { file, source }),
-            }
-        }
-        Ok(None)
+        let found = find(sys, false)?;
+        Ok(found.map(|(pages, header)| Device { pages, header }))
     }
 
     /// What it counts.
@@ -90,21 +69,79 @@ impl Device {
     }
 }
 
-/// A mapping of a file, to be read.
+/// Where the host marks what it wants to know of.
+#[derive(Debug)]
+pub struct Marker {
+    pages: Pages,
+}
+
+impl Marker {
+    /// Looks for the device, as [`Device::find`] does.
+    pub fn find(sys: &Path) -> Result<Option<Marker>, NoDevice> {
+        let found = find(sys, true)?;
+        Ok(found.map(|(pages, _)| Marker { pages }))
+    }
+
+    /// A window begins.
+    pub fn begin(&self, window: u32) {
+        self.set(2 * u64::from(window) + 1);
+    }
+
+    /// It ends.
+    pub fn end(&self, window: u32) {
+        self.set(2 * u64::from(window) + 2);
+    }
+
+    fn set(&self, mark: u64) {
+        self.pages.words()[MARK].store(mark, Ordering::Release);
+    }
+}
+
+/// The first machine's counters in a tree of the shape of `/sys`.
+fn find(sys: &Path, writable: bool) -> Result<Option<(Pages, Header)>, NoDevice> {
+    let Ok(devices) = fs::read_dir(sys.join("bus/pci/devices")) else {
+        return Ok(None);
+    };
+    let mut devices: Vec<PathBuf> = devices.flatten().map(|device| device.path()).collect();
+    devices.sort();
+    for device in devices {
+        let is = |file: &str, id: u16| {
+            let text = fs::read_to_string(device.join(file)).unwrap_or_default();
+            u16::from_str_radix(text.trim().trim_start_matches("0x"), 16) == Ok(id)
+        };
+        if !is("vendor", VENDOR) || !is("device", DEVICE) {
+            continue;
+        }
+        let file = device.join(format!("resource{RESOURCE}"));
+        let pages = match Pages::map(&file, writable) {
+            Ok(pages) => pages,
+            Err(source) => return Err(NoDevice::File { file, source }),
+        };
+        match header(pages.words()) {
+            Ok(header) => return Ok(Some((pages, header))),
+            Err(PmuError::NotOurs(_)) => {}
+            Err(source) => return Err(NoDevice::Pages { file, source }),
+        }
+    }
+    Ok(None)
+}
+
+/// A mapping of a file.
 #[derive(Debug)]
 struct Pages {
     start: NonNull<AtomicU64>,
     words: usize,
 }
 
-// SAFETY: shared memory of plain atomic words; any thread may read them, and the one owner unmaps them.
+// SAFETY: shared memory of plain atomic words; any thread may read and write them, and the one owner unmaps them.
 unsafe impl Send for Pages {}
 // SAFETY: as above.
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    fn map(file: &Path) -> io::Result<Pages> {
-        let opened = File::open(file)?;
+    fn map(file: &Path, writable: bool) -> io::Result<Pages> {
+        let opened = OpenOptions::new().read(true).write(writable).open(file)?;
+        let write = if writable { libc::PROT_WRITE } else { 0 };
         let bytes = usize::try_from(opened.metadata()?.len()).unwrap_or(usize::MAX);
         let words = bytes.min(BYTES) / size_of::<u64>();
         // SAFETY: a fresh mapping at an address of the kernel's choice; nothing else of ours is touched.
@@ -112,7 +149,7 @@ impl Pages {
             libc::mmap(
                 std::ptr::null_mut(),
                 words * size_of::<u64>(),
-                libc::PROT_READ,
+                libc::PROT_READ | write,
                 libc::MAP_SHARED,
                 opened.as_raw_fd(),
                 0,

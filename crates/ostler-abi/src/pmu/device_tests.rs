@@ -98,6 +98,31 @@ fn a_machines_counters_are_read_live() {
 }
 
 #[test]
+fn windows_are_marked_for_the_machine_and_nothing_else_changes() {
+    let tree = Tree::machine(false);
+    let file = tree
+        .root
+        .path()
+        .join("bus/pci/devices")
+        .join(COUNTERS)
+        .join("resource2");
+    let before = fs::read(&file).unwrap();
+    let marker = Marker::find(tree.root.path()).unwrap().expect("it has one");
+    let differs = |mark: u64| {
+        let mut expected = before.clone();
+        expected[8 * MARK..][..8].copy_from_slice(&mark.to_le_bytes());
+        assert_eq!(fs::read(&file).unwrap(), expected);
+    };
+    marker.begin(0);
+    differs(1);
+    marker.end(0);
+    differs(2);
+    marker.begin(3);
+    differs(7);
+    assert!(Marker::find(Tree::new().root.path()).unwrap().is_none());
+}
+
+#[test]
 fn hosts_without_such_a_device_have_none() {
     assert!(Device::find(Path::new("/nonexistent")).unwrap().is_none());
     assert!(Tree::new().find().unwrap().is_none(), "others' memory");

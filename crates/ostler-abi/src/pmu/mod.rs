@@ -24,12 +24,15 @@
 //! that it has executed. The VMCB is where AMD's processors keep a vCPU's state (APM volume 2, 15.5); the hypervisor made it, and
 //! knows whose it is. A record whose vCPU hasn't run for longest is given to another when there is none left; its counts begin
 //! at 0 again then.
+//!
+//! One word of the header, [`MARK`], is the host's to write: it marks where what it wants to know of begins and ends, in the machine's
+//! own time, for a machine that profiles (`machine/time`). Nobody else reads it.
 
 mod device;
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-pub use device::{Device, NoDevice};
+pub use device::{Device, Marker, NoDevice};
 
 /// PCI vendor of the device: Red Hat, as QEMU's devices have.
 pub const VENDOR: u16 = 0x1af4;
@@ -44,6 +47,8 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"ostlrPMU");
 pub const VERSION: u64 = 2;
 /// Words of the header.
 pub const HEADER_WORDS: usize = 64;
+/// The header's word that the host writes: 0 at first, 2n + 1 where its window n begins, 2n + 2 where that ends.
+pub const MARK: usize = 8;
 /// Words of a core's record.
 pub const RECORD_WORDS: usize = 128;
 /// Words of one copy of the counts.
@@ -69,6 +74,7 @@ const COPY_WORDS: usize = 60;
 const TRIES: usize = 1000;
 
 const _: () = assert!(BYTES.is_power_of_two());
+const _: () = assert!(MARK > 4 && MARK < HEADER_WORDS);
 const _: () = assert!((HEADER_WORDS + (CORES_MAX + VCPUS_MAX) * RECORD_WORDS) * 8 <= BYTES);
 const _: () = assert!(FIRST_COPY + 2 * COPY_WORDS <= RECORD_WORDS);
 const _: () = assert!(COUNTS_WORDS < COPY_WORDS);

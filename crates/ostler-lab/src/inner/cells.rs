@@ -18,6 +18,7 @@ use super::counters::Reading;
 use super::guests::{self, RunningGuest};
 use super::load;
 use super::net::Pnic;
+use super::profile::Profiler;
 use super::sampler::Scene;
 use super::say::Say;
 use super::scheduler::RunningScheduler;
@@ -41,6 +42,8 @@ struct Cells<'a> {
     pmu: Option<Device>,
     /// What writes down the kernel's events, if that is asked for.
     tracer: Option<Tracer>,
+    /// What has the machine count where instructions go, likewise.
+    profiler: Option<Profiler>,
     /// Guests that hold the keys of a seed.
     filled: BTreeSet<(usize, u64)>,
 }
@@ -65,6 +68,7 @@ pub fn run(
         say,
         pmu: Device::find(Path::new("/sys"))?,
         tracer,
+        profiler: program.profile.then(Profiler::new).transpose()?,
         filled: BTreeSet::new(),
     };
     for cell in program.cells() {
@@ -165,13 +169,21 @@ impl Cells<'_> {
         let tracing = self.tracer.as_ref().map_or(Ok(()), Tracer::begin);
         let before = self.reading()?;
         let from_ms = steward::unix_ms();
+        if let Some(profiler) = &self.profiler {
+            profiler.begin(cell.index);
+        }
         let loaded = self.load(&load, cell, &out);
+        let profiled = match &self.profiler {
+            Some(profiler) => profiler.end(cell.index, &out),
+            None => Ok(()),
+        };
         said(&mut turn);
         let after = self.reading()?;
         let traced = tracing.and_then(|()| match &self.tracer {
             Some(tracer) => tracer.end(&out),
             None => Ok(()),
         });
+        problems.extend(profiled.err().map(|e| format!("{e:#}")));
         problems.extend(traced.err().map(|e| format!("{e:#}")));
         drop(turn);
         problems.extend(loaded.err().map(|e| format!("{e:#}")));

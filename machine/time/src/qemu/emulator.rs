@@ -181,6 +181,9 @@ impl Emulator for Qemu {
     fn show(&self, core: usize, so_far: SoFar) {
         if let Some(pmu) = &self.pmu {
             pmu.show(core, so_far, self.accesses.as_ref());
+            if let Some(profiler) = &self.profiler {
+                profiler.marked(pmu.mark(), &self.symbols, self.cpus.len());
+            }
         }
     }
 }

@@ -16,6 +16,7 @@ mod model;
 mod page;
 mod patch;
 mod pmu;
+mod profile;
 mod stale;
 mod symbols;
 mod tlb;
@@ -30,11 +31,13 @@ use std::time::Instant;
 use self::accesses::Accesses;
 use self::layout::{Cpu, Hooks, Offsets, Table};
 use self::pmu::Pmu;
+use self::profile::Profiler;
 use self::symbols::{Devices, Faulty, Opaque, PerCore, Symbols};
 use self::tlb::Tlb;
 use crate::awake::{Awake, LATENCY};
 use crate::machine::Machine;
 use crate::options::{Clock, Idle, Options, Timing};
+use crate::profile::Profile;
 use crate::refusal::Refusal;
 use crate::slices;
 use crate::threads::{Role, become_role};
@@ -109,6 +112,8 @@ pub struct Qemu {
     accesses: Option<Accesses>,
     /// Where it is shown what the cores do, if anywhere.
     pmu: Option<Pmu>,
+    /// What counts where instructions go, if that is asked for.
+    profiler: Option<Profiler>,
     /// For the doorbell, where there are other machines.
     devices: Option<Devices>,
 }
@@ -217,6 +222,10 @@ unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal>
         Some(file) if own => Some(counters(file, cores, accesses.as_ref(), target, &offsets)?),
         _ => None,
     };
+    let profiler = options.profile.as_ref().map(|file| {
+        let profile = Profile::new(file);
+        Profiler::new(profile, &symbols, target, &offsets)
+    });
     let qemu = Qemu {
         target,
         version: version.clone(),
@@ -229,6 +238,7 @@ unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal>
         cpus: (0..cores).map(|_| AtomicPtr::default()).collect(),
         accesses,
         pmu,
+        profiler,
         devices: match options.fusion {
             Some(_) => Some(Devices::find().map_err(lacks)?),
             None => None,
@@ -484,6 +494,9 @@ unsafe extern "C" fn translated(_: u64, block: Opaque) {
         let instructions = (symbols.qemu_plugin_tb_n_insns)(block);
         if machine.emulator.looks_for_stale_code(&machine.options) {
             stale::watch(symbols, block, instructions);
+        }
+        if let Some(profiler) = &machine.emulator.profiler {
+            profiler.watch(symbols, block, instructions);
         }
         if let Some(accesses) = &machine.emulator.accesses {
             accesses.watch(symbols, block, instructions);

@@ -7,10 +7,10 @@
 use std::fs::OpenOptions;
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use ostler_abi::pmu::{self, BYTES, CORES_MAX, Header, NODES_MAX};
+use ostler_abi::pmu::{self, BYTES, CORES_MAX, Header, MARK, NODES_MAX};
 
 use ostler_machine_memory::Counts;
 
@@ -106,6 +106,11 @@ impl Pmu {
         if let Some((_, vcpus)) = &self.vcpus {
             vcpus.show(self.pages, core, &counts);
         }
+    }
+
+    /// What the emulated host has marked.
+    pub fn mark(&self) -> u64 {
+        self.pages[MARK].load(Ordering::Acquire)
     }
 
     /// Whether a core that is about to execute a block isn't whom it was seen as last. By its own thread.

@@ -1,0 +1,179 @@
+//! A cell's profile (`--profile`): what the machine counted by address, told by function.
+//!
+//! The machine leaves a file for each cell in the run's folder (`machine/time`, `profile`), the host its kernel's symbols in the cell's results. Both
+//! are put together as `results/cell-N/profile.tsv`: instructions on the cores under test, their share of all there, those on other cores, where the steward and
+//! the load are, and the function, from the most on. Lines in parentheses are of code whose functions nobody knows: programs', guests'.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use ostler_model::{CpuId, CpuSet};
+
+use crate::error::{IoContext, LabError, Result};
+use crate::machine::files;
+
+/// A cell's symbols among its results, as `/proc/kallsyms` has them.
+pub const SYMBOLS: &str = "kallsyms";
+
+/// What a cell's profile is called among its results.
+const PROFILE: &str = "profile.tsv";
+
+/// Puts together the profiles of all cells that have one. Returns how many there are.
+pub fn put_together(run: &Path, cells: usize, under_test: &CpuSet) -> Result<usize> {
+    let mut done = 0;
+    for cell in 0..cells {
+        let counted = run.join(format!("{}.{cell}", files::PROFILE));
+        let results = run.join(format!("results/cell-{cell}"));
+        let symbols = results.join(SYMBOLS);
+        // A run that was cut off has one for each cell that was through.
+        if !counted.exists() || !symbols.exists() {
+            continue;
+        }
+        let text = std::fs::read_to_string(&symbols).on("read", &symbols)?;
+        let counts = std::fs::read_to_string(&counted).on("read", &counted)?;
+        let told = by_function(&counts, &Symbols::read(&text), under_test);
+        let told = told.map_err(|why| LabError::Format {
+            doing: format!("read {}", counted.display()),
+            why,
+        })?;
+        let path = results.join(PROFILE);
+        std::fs::write(&path, told).on("write", &path)?;
+        for old in [&counted, &symbols] {
+            std::fs::remove_file(old).on("remove", old)?;
+        }
+        done += 1;
+    }
+    Ok(done)
+}
+
+/// A kernel's functions by where they begin.
+struct Symbols<'a> {
+    sorted: Vec<(u64, &'a str)>,
+}
+
+impl<'a> Symbols<'a> {
+    fn read(kallsyms: &'a str) -> Symbols<'a> {
+        let symbol = |line: &'a str| {
+            let (address, rest) = line.split_once(' ')?;
+            let (_, name) = rest.split_once(' ')?;
+            let address = u64::from_str_radix(address, 16).ok()?;
+            (address > 0).then_some((address, name))
+        };
+        let mut sorted: Vec<_> = kallsyms.lines().filter_map(symbol).collect();
+        // Of several names of one place, the first is kept, as everywhere in Linux.
+        sorted.sort_by_key(|&(address, _)| address);
+        sorted.dedup_by_key(|&mut (address, _)| address);
+        Symbols { sorted }
+    }
+
+    fn function(&self, address: u64) -> Option<&'a str> {
+        let after = self.sorted.partition_point(|&(at, _)| at <= address);
+        Some(self.sorted[after.checked_sub(1)?].1)
+    }
+}
+
+/// A profile as the machine leaves it, by function.
+fn by_function(
+    counts: &str,
+    symbols: &Symbols<'_>,
+    under_test: &CpuSet,
+) -> std::result::Result<String, String> {
+    // On the cores under test, and on others.
+    let mut functions: HashMap<String, [u64; 2]> = HashMap::new();
+    let mut all = 0;
+    for (number, line) in counts.lines().enumerate() {
+        let bad = || format!("line {} isn't KIND ADDRESS COUNT...: {line}", number + 1);
+        let mut words = line.split(' ');
+        let (Some(kind), Some(address)) = (words.next(), words.next()) else {
+            return Err(bad());
+        };
+        let mut count = [0; 2];
+        for (core, word) in (0..).zip(words) {
+            let more: u64 = word.parse().map_err(|_| bad())?;
+            count[usize::from(!under_test.contains(CpuId(core)))] += more;
+        }
+        let name = if kind == "kernel" {
+            let address = u64::from_str_radix(address, 16).map_err(|_| bad())?;
+            symbols.function(address).unwrap_or("(unknown)").to_owned()
+        } else {
+            format!("({kind})")
+        };
+        let function = functions.entry(name).or_default();
+        for (sum, more) in function.iter_mut().zip(count) {
+            *sum += more;
+        }
+        all += count[0];
+    }
+    let mut sorted: Vec<_> = functions.into_iter().collect();
+    sorted.retain(|(_, count)| *count != [0; 2]);
+    sorted.sort_by(|(a, n), (b, m)| m.cmp(n).then(a.cmp(b)));
+    let mut text = "instructions\tshare\ton_other_cores\tfunction\tmodule\n".to_owned();
+    for (name, [here, elsewhere]) in sorted {
+        #[expect(clippy::cast_precision_loss, reason = "a share of six digits")]
+        let share = here as f64 / all.max(1) as f64;
+        // Writing to a string can't fail.
+        let _ = writeln!(text, "{here}\t{share:.6}\t{elsewhere}\t{name}");
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KALLSYMS: &str = "ffffffff81000100 T schedule\nffffffff81000000 T _text\nffffffff81000000 T also_text\n\
+                            ffffffffc0000000 t svm_vcpu_run\t[kvm_amd]\n";
+
+    #[test]
+    fn blocks_are_their_functions() {
+        let counts = "user - 30 8 20\nguest-kernel - 0 0 0\nguest-user - 25 0 0\nelsewhere - 0 0 0\n\
+                      kernel ffffffff81000100 3 1 0\nkernel ffffffff81000180 2 1 2\nkernel ffffffff810000ff 5 0 5\n\
+                      kernel ffffffffc0000010 7 0 0\nkernel 8000000000000000 1 0 0\n";
+        let under_test: CpuSet = [CpuId(0), CpuId(2)].into_iter().collect();
+        let told = by_function(counts, &Symbols::read(KALLSYMS), &under_test).unwrap();
+        let expected = [
+            "instructions\tshare\ton_other_cores\tfunction\tmodule",
+            "50\t0.500000\t8\t(user)",
+            "25\t0.250000\t0\t(guest-user)",
+            "10\t0.100000\t0\t_text",
+            "7\t0.070000\t2\tschedule",
+            "7\t0.070000\t0\tsvm_vcpu_run\t[kvm_amd]",
+            "1\t0.010000\t0\t(unknown)",
+        ];
+        assert_eq!(told.lines().collect::<Vec<_>>(), expected);
+        for bad in ["kernel", "kernel xyz 1", "user - many", "user"] {
+            let error = by_function(bad, &Symbols::read(KALLSYMS), &under_test).unwrap_err();
+            assert!(error.contains("line 1"), "{error}");
+        }
+    }
+
+    #[test]
+    fn cells_that_have_a_profile_get_it_among_their_results() {
+        let run = tempfile::tempdir().unwrap();
+        let cell = |n: u32| run.path().join(format!("results/cell-{n}"));
+        for n in 0..3 {
+            std::fs::create_dir_all(cell(n)).unwrap();
+        }
+        // The last was cut off: its load hadn't ended.
+        for n in 0..2 {
+            std::fs::write(
+                run.path().join(format!("profile.{n}")),
+                format!("user - {} 5\n", n + 1),
+            )
+            .unwrap();
+            std::fs::write(cell(n).join(SYMBOLS), KALLSYMS).unwrap();
+        }
+        let one = [CpuId(0)].into_iter().collect();
+        assert_eq!(put_together(run.path(), 3, &one).unwrap(), 2);
+        for n in 0..2 {
+            let told = std::fs::read_to_string(cell(n).join(PROFILE)).unwrap();
+            assert!(
+                told.contains(&format!("\n{}\t1.000000\t5\t(user)\n", n + 1)),
+                "{told}"
+            );
+            assert!(!cell(n).join(SYMBOLS).exists());
+        }
+        assert!(!cell(2).join(PROFILE).exists());
+    }
+}
