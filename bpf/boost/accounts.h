@@ -21,22 +21,27 @@ struct {
 static struct bpf_spin_lock ledger SEC(".data.ledger");
 
 /*
- * Charges a vCPU for what its guest's other threads have run, by the lock's holder. It is behind
- * its domain by no more than the limit for that: what it sleeps through, as somebody floods it with
- * packets, must not keep it from the cores for as long. Returns what it was charged, ns.
+ * Charges a vCPU that has run for a time for what its guest's other threads have, by the lock's
+ * holder: at once for its workers, which wait with it for that, and by instalments for the others.
+ * It is behind its domain by no more than the limit for that, nor is more than the limit ever due:
+ * what it sleeps through, as somebody floods it with packets, must not keep it from the cores for
+ * as long. Returns what it was charged, ns.
  */
 static __always_inline u64 charge_service(struct boost_thread *thread,
 					  struct boost_service *service,
-					  const struct boost_domain *domain)
+					  const struct boost_domain *domain, u64 ran)
 {
-	u64 ran, most;
+	u64 late, part, most;
 	s64 owed;
 
 	if (!service || !domain)
 		return 0;
-	ran = service->ran_ns - service->settled_ns;
-	service->settled_ns += ran;
-	owed = service->owed_ns + (s64)ran;
+	late = service->ran_ns - service->settled_ns;
+	part = boost_instalment(&config, late < config.limit_ns ? late : config.limit_ns, ran);
+	service->settled_ns += part;
+	if (late > config.limit_ns)
+		service->settled_ns += late - config.limit_ns;
+	owed = service->owed_ns + (s64)part;
 	service->owed_ns = 0;
 	if (owed < 0) {
 		/* Others have paid its workers; what it can't be given back stays owed to it. */
@@ -199,7 +204,7 @@ __noinline int settle(struct boost_thread *thread, struct boost_thread *waits, u
 			waited = ran;
 	}
 	if (!thread->works)
-		served = charge_service(thread, service, domain);
+		served = charge_service(thread, service, domain, all);
 	if (pool && served) {
 		borne = boost_bear(&config, pool, &thread->vcpu, thread->vcpu.vtime, domain->now,
 				   served);

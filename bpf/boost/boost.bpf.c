@@ -550,6 +550,7 @@ void BPF_PROG(boost_stopping, struct task_struct *p, bool runnable)
 	struct boost_thread *thread = thread_of(p->pid), *waits;
 	u32 cpu = scx_bpf_task_cpu(p);
 	struct boost_core *core = core_of(cpu);
+	struct boost_domain *domain;
 	struct head head = {};
 	u64 ran;
 
@@ -563,7 +564,9 @@ void BPF_PROG(boost_stopping, struct task_struct *p, bool runnable)
 	ran = uncharged(p, thread);
 	/* Only what goes beyond a share is anybody else's; most never do, and need no search. */
 	waits = NULL;
-	if ((thread->boosted || boost_does_io(&config, &thread->vcpu)) &&
+	domain = domain_of(core->domain);
+	if ((thread->boosted || boost_does_io(&config, &thread->vcpu)) && domain &&
+	    boost_may_borrow(&config, thread->vcpu.vtime + ran, domain->now) &&
 	    glance(core->domain, cpu, &head))
 		waits = thread_of(head.first);
 	settle(thread, waits, ran, !runnable);
@@ -652,7 +655,7 @@ void BPF_PROG(boost_enable, struct task_struct *p)
 	new.followed = new.vcpu.vtime;
 	new.moved = 1;
 	new.charged_at = p->se.sum_exec_runtime;
-	bpf_map_update_elem(&threads, &tid, &new, BPF_ANY);
+	put_thread(tid, &new);
 	/* Zero is for one that sleeps, also as its policy changes (kernel/sched/core.c). */
 	let_in(thread_of(tid), true, !p->on_rq);
 }
@@ -664,7 +667,7 @@ void BPF_PROG(boost_disable, struct task_struct *p)
 
 	/* Who is gone leaves nothing. */
 	let_in(thread_of(tid), false, false);
-	bpf_map_delete_elem(&threads, &tid);
+	remove_thread(tid);
 }
 
 SEC("struct_ops.s/boost_init")

@@ -105,7 +105,8 @@ __noinline int look(u32 number, u32 cpu, u32 most, struct head *head)
 
 /*
  * The first of a queue that is calm, if it may run on a core: then it is the one with the least
- * virtual time, and nobody is to pay, so no second is needed. A walk costs several times as much.
+ * virtual time, and nobody is to pay, so no second is needed. A walk costs several times as much,
+ * and is to be made if this returns 1: whether it is known who is there, if anybody.
  */
 static __always_inline int peek(u32 number, u32 cpu, struct head *head)
 {
@@ -113,10 +114,14 @@ static __always_inline int peek(u32 number, u32 cpu, struct head *head)
 	struct task_struct *p;
 
 	if (!bpf_ksym_exists(scx_bpf_dsq_peek))
-		return 0;
+		return 1;
 	p = scx_bpf_dsq_peek(number);
-	if (!p || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+	if (!p) {
+		*head = (struct head){.calm = 1, .first_vtime = ~0ULL, .second_vtime = ~0ULL};
 		return 0;
+	}
+	if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		return 1;
 	thread = thread_of(p->pid);
 	*head = (struct head){
 	    .looked = 1,
@@ -126,7 +131,7 @@ static __always_inline int peek(u32 number, u32 cpu, struct head *head)
 	    .first_vtime = thread ? thread->vcpu.vtime : 0,
 	    .second_vtime = ~0ULL,
 	};
-	return 1;
+	return 0;
 }
 
 /* The same as look(), of no more than are needed: in a calm queue the first that may run. */
@@ -138,7 +143,7 @@ __noinline int glance(u32 number, u32 cpu, struct head *head)
 	if (!domain || !head)
 		return 0;
 	if (!domain->stirred)
-		return peek(number, cpu, head) ?: look(number, cpu, 2, head);
+		return peek(number, cpu, head) ? look(number, cpu, 2, head) : head->looked;
 	/* Before the look, so that who comes after it isn't missed. */
 	domain->stirred = 0;
 	looked = look(number, cpu, LOOK_MAX, head);
@@ -157,8 +162,9 @@ __noinline int go_on(u32 number, u32 cpu, struct head *head)
 	struct boost_thread *thread;
 	struct task_struct *p;
 
-	if (!head || scx_bpf_dsq_nr_queued(number) < 2)
+	if (!head)
 		return 0;
+	/* Each way to ask for a queue looks it up, which costs as much as what is asked. */
 	if (bpf_ksym_exists(scx_bpf_dsq_peek)) {
 		p = scx_bpf_dsq_peek(number);
 		thread = p ? thread_of(p->pid) : NULL;
@@ -166,6 +172,8 @@ __noinline int go_on(u32 number, u32 cpu, struct head *head)
 		if (!thread || thread->cpu == cpu)
 			return 0;
 	}
+	if (scx_bpf_dsq_nr_queued(number) < 2)
+		return 0;
 	head->searched = 0;
 	bpf_for_each(scx_dsq, p, number, 0)
 	{
@@ -182,8 +190,11 @@ __noinline int go_on(u32 number, u32 cpu, struct head *head)
 		if (thread->cpu != cpu || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
 		scx_set_slice(p, left);
+		/* Another core may have taken it: then it is the first in no queue. */
+		if (!scx_move(&___it, p, SCX(scx_dsq_id_flags, SCX_DSQ_LOCAL), 0))
+			return 0;
 		thread->ahead = head->searched > 1;
-		return scx_move(&___it, p, SCX(scx_dsq_id_flags, SCX_DSQ_LOCAL), 0);
+		return 1;
 	}
 	return 0;
 }

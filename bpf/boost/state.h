@@ -9,6 +9,7 @@
 
 #include "ostler_sched.h"
 #include "boost_maps.h"
+#include "threads.h"
 
 /* In sections of their own, each of which user space sees as a map with one value. */
 struct boost_settings settings SEC(".data.settings") = {};
@@ -18,13 +19,6 @@ struct boost_end end SEC(".data.end") = {};
 
 /* For whom user space tells an event. */
 u32 told SEC(".data.told") = 0;
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, BOOST_THREADS_MAX);
-	__type(key, u32);
-	__type(value, struct boost_thread);
-} threads SEC(".maps");
 
 /* From a process to its guest: written by user space before its threads are let in. */
 struct {
@@ -69,11 +63,6 @@ struct {
 	__type(key, u32);
 	__type(value, struct boost_core);
 } cores SEC(".maps");
-
-static __always_inline struct boost_thread *thread_of(u32 tid)
-{
-	return bpf_map_lookup_elem(&threads, &tid);
-}
 
 static __always_inline struct boost_guest *guest_of(const struct boost_thread *thread)
 {

@@ -194,6 +194,16 @@ static __always_inline u64 boost_room(const struct boost_config *config,
 }
 
 /*
+ * Whether a vCPU may have come beyond its share, so that it is worth a look at who waits. Not if it
+ * has had no more than its domain, whose virtual time is `now`; but where it is far behind that it
+ * shares a crowded core with others that are as well.
+ */
+static __always_inline u32 boost_may_borrow(const struct boost_config *config, u64 vtime, u64 now)
+{
+	return vtime > now || vtime + 2 * config->slice_ns < now;
+}
+
+/*
  * A vCPU has run for a time while the lender's waited, the one of least virtual time of all that
  * did. Exactly that time is charged, to the one or the other.
  *
@@ -380,6 +390,21 @@ static __always_inline u64 boost_arrives(const struct boost_config *config, u64 
 	u64 oldest = least > config->slice_ns ? least - config->slice_ns : 0;
 
 	return vtime < oldest ? oldest : vtime;
+}
+
+/*
+ * How much of what a guest's other threads have run a vCPU of it is charged for at a time, as it
+ * has run for a time itself. As much as that, and a quarter of all there is, but not less than a
+ * quarter of a turn: whoever has others work for it all the time pays for it as it goes, and a
+ * burst, as when its emulator answers somebody, doesn't keep it from the cores for as long at a
+ * stretch, with all that comes for it meanwhile. Returns ns.
+ */
+static __always_inline u64 boost_instalment(const struct boost_config *config, u64 late, u64 ran_ns)
+{
+	u64 part = late / 4, least = config->slice_ns / 4;
+
+	part = (part < least ? least : part) + ran_ns;
+	return part < late ? part : late;
 }
 
 /* What is in a pool beyond what its sleepers keep for themselves, ns. */

@@ -14,6 +14,19 @@
 #define BOOST_CORES_MAX 1024
 #define BOOST_DOMAIN_CORES_MAX 16
 
+/*
+ * Threads' places: a power of two, twice as many as there can be threads. One is in one of so many
+ * in a row.
+ */
+#define BOOST_PLACES 16384
+#define BOOST_WAYS 4
+
+/* A place of a thread of a number, below BOOST_WAYS the how manieth. */
+static __always_inline u32 boost_place(u32 tid, u32 way)
+{
+	return (tid + way) & (BOOST_PLACES - 1);
+}
+
 /* From an event to its vCPU running: a bin for each power of two of microseconds, and the rest. */
 #define BOOST_BINS 24
 
@@ -87,9 +100,12 @@ struct boost_thread {
 	u32 rests;
 	/* It waits before those of less virtual time, or comes to its core before them. */
 	u32 ahead;
+	/* Its number; 0: there is none. */
+	u32 tid;
+	u32 spare;
 };
 
-_Static_assert(sizeof(struct boost_thread) == 184, "struct boost_thread is shared");
+_Static_assert(sizeof(struct boost_thread) == 192, "struct boost_thread is shared");
 
 /* What became of a guest's events: bin n counts those that took [2^n, 2^(n+1)) us. */
 struct boost_delays {

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, ProgramInput};
 use ostler_boost::{
     CORES_MAX, Core, DOMAIN_CORES_MAX, Delays, Domain, End, Guest, NOBODY, Service, Settings,
-    Thread,
+    Thread, places,
 };
 use ostler_bpf::{BpfError, forget_warning, map, program, quiet_libbpf, require_btf};
 use ostler_model::{CpuSet, Pid, Tid};
@@ -264,7 +264,13 @@ impl VcpuScheduler for Scheduler {
     }
 
     fn thread(&self, thread: Tid) -> Result<Option<Thread>, BoostError> {
-        self.look("threads", thread.0)
+        for place in places(thread.0) {
+            let there: Option<Thread> = self.look("threads", place)?;
+            if there.is_some_and(|there| there.tid == thread.0) {
+                return Ok(there);
+            }
+        }
+        self.look("overflow", thread.0)
     }
 
     fn guest(&self, guest: u32) -> Result<Option<Guest>, BoostError> {

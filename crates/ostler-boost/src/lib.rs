@@ -216,6 +216,9 @@ mod native {
         ) -> u32;
         pub safe fn core_boost_rate(vtime: u64, boosted: u32, runs: u32) -> u64;
         pub safe fn core_boost_stays(rated: u64, now: u64) -> u32;
+        pub safe fn core_boost_place(tid: u32, way: u32) -> u32;
+        pub safe fn core_boost_may_borrow(config: &Config, vtime: u64, now: u64) -> u32;
+        pub safe fn core_boost_instalment(config: &Config, late: u64, ran_ns: u64) -> u64;
         pub safe fn core_boost_left(config: &Config, vtime: u64, least: u64) -> u64;
         pub safe fn core_boost_arrives(config: &Config, vtime: u64, least: u64) -> u64;
         pub safe fn core_boost_redeem(
@@ -362,6 +365,21 @@ pub fn left(config: &Config, vtime: u64, least: u64) -> u64 {
     native::core_boost_left(config, vtime, least)
 }
 
+/// Whether a vCPU of a virtual time may have come beyond its share, where `now` is its domain's.
+pub fn may_borrow(config: &Config, vtime: u64, now: u64) -> bool {
+    native::core_boost_may_borrow(config, vtime, now) != 0
+}
+
+/// The places of its map that a thread of a number may be in, in order.
+pub fn places(tid: u32) -> impl Iterator<Item = u32> {
+    (0..WAYS).map(move |way| native::core_boost_place(tid, way))
+}
+
+/// How much of what a guest's other threads have run, and isn't charged yet, a vCPU of it is charged for that has run for a time itself, ns.
+pub fn instalment(config: &Config, late: u64, ran_ns: u64) -> u64 {
+    native::core_boost_instalment(config, late, ran_ns)
+}
+
 impl Guest {
     /// How much it may yet take of another's share, ns.
     pub fn room(&self, config: &Config, lender: &Guest) -> u64 {
@@ -412,6 +430,12 @@ impl Pools {
 
 /// Guests that the scheduler tells apart, and the one that means nobody.
 pub const GUESTS_MAX: u32 = 1024;
+
+/// Places of the map of threads, and how many of them a thread may be in: `BOOST_PLACES`, `BOOST_WAYS`.
+pub const PLACES: u32 = 16_384;
+
+/// See [`PLACES`].
+pub const WAYS: u32 = 4;
 /// Threads of nobody's guest are scheduled fairly and never boosted.
 pub const NOBODY: u32 = 0;
 /// Cores, and domains of cores.
@@ -495,6 +519,10 @@ pub struct Thread {
     pub rests: u32,
     /// 1: it waits at the head of its queue, before those of less virtual time.
     pub ahead: u32,
+    /// Its number; 0: there is none in this place.
+    pub tid: u32,
+    /// Nothing.
+    pub spare: u32,
 }
 
 /// From an event to its vCPU running: bin n counts those that took `[2^n, 2^(n+1))` us, the last all that took longer.
@@ -551,7 +579,7 @@ pub struct Core {
 const _: () = {
     assert!(size_of::<Settings>() == 64);
     assert!(size_of::<End>() == 128);
-    assert!(size_of::<Thread>() == 184);
+    assert!(size_of::<Thread>() == 192);
     assert!(size_of::<Delays>() == 192);
     assert!(size_of::<Service>() == 200);
     assert!(size_of::<Domain>() == 80);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* The boost layer's arithmetic, as functions that Rust can call. */
 #include "boost.h"
+#include "boost_maps.h"
 
 void core_boost_point(struct boost_vcpu *vcpu, u64 task);
 void core_boost_tick(const struct boost_config *config, struct boost_vcpu *vcpu, u64 task);
@@ -25,6 +26,9 @@ u32 core_boost_goes_on(const struct boost_config *config, const struct boost_vcp
 u64 core_boost_rate(u64 vtime, u32 boosted, u32 runs);
 u32 core_boost_stays(u64 rated, u64 now);
 u64 core_boost_left(const struct boost_config *config, u64 vtime, u64 least);
+u64 core_boost_instalment(const struct boost_config *config, u64 late, u64 ran_ns);
+u32 core_boost_place(u32 tid, u32 way);
+u32 core_boost_may_borrow(const struct boost_config *config, u64 vtime, u64 now);
 u64 core_boost_arrives(const struct boost_config *config, u64 vtime, u64 least);
 u64 core_boost_redeem(const struct boost_config *config, struct boost_vcpu *vcpu,
 		      struct boost_guest *guest, struct boost_vcpu *waits, struct boost_guest *paid,
@@ -108,6 +112,21 @@ u64 core_boost_rate(u64 vtime, u32 boosted, u32 runs)
 u32 core_boost_stays(u64 rated, u64 now)
 {
 	return boost_stays(rated, now);
+}
+
+u32 core_boost_may_borrow(const struct boost_config *config, u64 vtime, u64 now)
+{
+	return boost_may_borrow(config, vtime, now);
+}
+
+u32 core_boost_place(u32 tid, u32 way)
+{
+	return boost_place(tid, way);
+}
+
+u64 core_boost_instalment(const struct boost_config *config, u64 late, u64 ran_ns)
+{
+	return boost_instalment(config, late, ran_ns);
 }
 
 u64 core_boost_left(const struct boost_config *config, u64 vtime, u64 least)

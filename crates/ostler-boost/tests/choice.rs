@@ -1,6 +1,6 @@
 //! Which core a vCPU takes when it wakes.
 
-use ostler_boost::{Config, left, rate, stays};
+use ostler_boost::{Config, Guest, PLACES, Vcpu, WAYS, left, may_borrow, places, rate, stays};
 use proptest::prelude::*;
 
 /// Longer than a host is up, ns.
@@ -46,5 +46,40 @@ proptest! {
         prop_assert!(left <= slice_ns && (left == 0 || left >= slice_ns / 2));
         prop_assert!(left == 0 || vtime <= least || vtime + left == least + slice_ns);
         prop_assert_eq!(left > 0, 2 * ahead <= slice_ns.cast_signed() || ahead <= 0);
+    }
+
+    /// Where nobody looks at who waits, there was nothing to be borrowed of anybody: not of one that waits no further than a turn behind the domain.
+    #[test]
+    fn who_needs_no_look_borrows_nothing(
+        slice_ns in 1_000..20_000_000_u64,
+        now in 1_u64 << 40..LONG,
+        had in -60_000_000..40_000_000_i64,
+        waits in -20_000_000..20_000_000_i64,
+        ran in 0..40_000_000_u64,
+    ) {
+        let config = Config { slice_ns, ..Config::default() };
+        let vtime = now.saturating_add_signed(had);
+        let slice = slice_ns.cast_signed();
+        let mut waits = Vcpu {
+            vtime: now.saturating_add_signed(waits.max(-slice)),
+            ..Vcpu::default()
+        };
+        let mut vcpu = Vcpu { vtime, ..Vcpu::default() };
+        let (mut guest, mut lender) = (Guest::default(), Guest::default());
+        vcpu.charge(&config, &mut guest, (&mut waits, &mut lender), ran, true);
+        if guest.borrowed_ns > 0 {
+            prop_assert!(may_borrow(&config, vtime + ran, now));
+        }
+    }
+
+    /// A thread may be in a few places in a row, of which the first is its own as long as nobody has the same number but for a multiple of the places.
+    #[test]
+    fn threads_that_follow_each_other_have_places_of_their_own(tid in any::<u32>(), other in 1..PLACES) {
+        let of = |tid: u32| places(tid).collect::<Vec<_>>();
+        let all = of(tid);
+        prop_assert_eq!(all.len(), WAYS as usize);
+        prop_assert!(all.iter().all(|place| *place < PLACES));
+        prop_assert!(all.windows(2).all(|two| two[1] == (two[0] + 1) % PLACES));
+        prop_assert_ne!(all[0], of(tid.wrapping_add(other))[0]);
     }
 }

@@ -6,10 +6,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ostler_act::{Host, LinuxHost, Scheduler, VcpuScheduler as _};
-use ostler_boost::Config;
+use ostler_boost::{Config, PLACES, WAYS};
 use ostler_model::{CpuId, Tid};
 
-use crate::stage::{Stage, WITHIN, admit, cpus, load, possible, release, settings, turn};
+use crate::stage::{
+    Guest, Stage, WITHIN, admit, cpus, load, me, possible, release, settings, turn,
+};
 
 #[test]
 fn threads_run_on_when_it_ends_and_it_can_come_again() {
@@ -69,6 +71,49 @@ fn threads_run_on_when_it_ends_and_it_can_come_again() {
             again.thread(*thread).expect("a map").is_none(),
             "it was let go"
         );
+    }
+}
+
+/// Threads whose numbers have the same places in the map are more than there are places: the others are elsewhere, and known as well, until they go. So are those that
+/// come to the places of those that went.
+#[test]
+fn threads_whose_numbers_collide_are_all_known() {
+    let _turn = turn();
+    let name = "threads_whose_numbers_collide_are_all_known";
+    let Some(scheduler) = load(name, Config::default(), &[]) else {
+        return;
+    };
+    let first = me().0 + PLACES;
+    let numbers: Vec<u32> = (0..2 * WAYS).map(|n| first + n * PLACES).collect();
+    let most = numbers.last().expect("some") + 2 * PLACES;
+    std::fs::write("/proc/sys/kernel/pid_max", most.to_string()).expect("a number");
+    let lines: Vec<String> = numbers
+        .iter()
+        .flat_map(|number| [format!("number {number}"), "nap".to_owned()])
+        .collect();
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let guest = Guest::start(&lines);
+    let told: Vec<u32> = guest.threads.iter().map(|thread| thread.0).collect();
+    assert_eq!(told, numbers, "nobody else has them");
+    let known = |thread: Tid| scheduler.thread(thread).expect("a map");
+    for thread in &guest.threads {
+        assert_eq!(known(*thread), None);
+        admit(*thread);
+        assert_eq!(known(*thread).map(|known| known.tid), Some(thread.0));
+    }
+    // Each is still who it was, in turn, whichever of the others come and go.
+    for thread in &guest.threads {
+        release(*thread);
+        assert_eq!(known(*thread), None);
+        let others = guest.threads.iter().filter(|other| *other != thread);
+        for other in others {
+            assert_eq!(known(*other).map(|known| known.tid), Some(other.0));
+        }
+        admit(*thread);
+        assert_eq!(known(*thread).map(|known| known.tid), Some(thread.0));
+    }
+    for thread in &guest.threads {
+        release(*thread);
     }
 }
 

@@ -37,6 +37,9 @@ impl Drop for Turn {
 /// What the scheduler calls one that sleeps (`bpf/core/boost_maps.h`).
 pub const ASLEEP: u32 = 0;
 
+/// Of the number of the thread that the kernel makes next, less one.
+const LAST_NUMBER: &str = "/proc/sys/kernel/ns_last_pid";
+
 /// How long anything may take.
 pub const WITHIN: Duration = Duration::from_mins(1);
 
@@ -56,6 +59,12 @@ fn a_guest() {
         let Ok(kind) = kind else { return };
         if kind == "poke" {
             poke.write_all(b".").expect("a pipe");
+            continue;
+        }
+        // What follows has this number, if it is free.
+        if let Some(number) = kind.strip_prefix("number ") {
+            let number: u32 = number.parse().expect("a number");
+            std::fs::write(LAST_NUMBER, (number - 1).to_string()).expect("the lab's kernel has it");
             continue;
         }
         let (tell, told) = mpsc::channel();
@@ -139,7 +148,12 @@ impl Guest {
         let told = output.lines().map_while(Result::ok);
         let threads = told
             .filter_map(|line| line.strip_prefix("thread ")?.parse().ok())
-            .take(kinds.len())
+            .take(
+                kinds
+                    .iter()
+                    .filter(|kind| !kind.starts_with("number"))
+                    .count(),
+            )
             .map(Tid)
             .collect();
         Guest { process, threads }

@@ -1,6 +1,6 @@
 //! What threads and guests are charged: `bpf/boost/accounts.h`.
 
-use ostler_boost::{NOBODY, Pool, Service};
+use ostler_boost::{Config, NOBODY, Pool, Service, instalment};
 
 use super::{Boost, Member, Pooled, Sight};
 
@@ -21,11 +21,18 @@ pub(super) fn follow(member: &mut Member, service: &Service, leads: u64) {
     member.vcpu.confidence = service.confidence;
 }
 
-/// Charges a vCPU for what its guest's other threads have run; no further than `most`. Returns how much.
-fn charge_service(member: &mut Member, service: &mut Service, most: u64) -> u64 {
-    let ran = service.ran_ns - service.settled_ns;
-    service.settled_ns += ran;
-    let owed = service.owed_ns + ran as i64;
+/// Charges a vCPU that has run for a time for what its guest's other threads have; no further than `most`. Returns how much.
+fn charge_service(
+    config: &Config,
+    member: &mut Member,
+    service: &mut Service,
+    most: u64,
+    ran: u64,
+) -> u64 {
+    let late = service.ran_ns - service.settled_ns;
+    let part = instalment(config, late.min(config.limit_ns), ran);
+    service.settled_ns += part + late.saturating_sub(config.limit_ns);
+    let owed = service.owed_ns + part as i64;
     service.owed_ns = 0;
     if owed < 0 {
         if owed.unsigned_abs() > member.vcpu.vtime {
@@ -134,7 +141,8 @@ impl Boost {
                 ran -= pool.bear(&self.config, vcpu, vcpu.vtime + ran, now, ran);
                 waited = waited.min(ran);
             }
-            let charged = charge_service(&mut member, service, now + self.config.limit_ns);
+            let most = now + self.config.limit_ns;
+            let charged = charge_service(&self.config, &mut member, service, most, all);
             let vcpu = &mut member.vcpu;
             if let Some(pool) = service.pools.at(member.pooled.number())
                 && charged > 0

@@ -1,6 +1,6 @@
 //! The callbacks: `bpf/boost/boost.bpf.c`, `hooks.h` and `turns.h`.
 
-use ostler_boost::NOBODY;
+use ostler_boost::{NOBODY, may_borrow};
 
 use super::queue::Head;
 use super::{At, Boost, Kick, Member, Sight, accounts};
@@ -428,7 +428,10 @@ impl Boost {
         };
         let uncharged = ran.saturating_sub(member.charged_at);
         let mut waits = None;
-        if member.boosted || member.vcpu.does_io(&self.config) {
+        let now = self.domains[number as usize].now;
+        if (member.boosted || member.vcpu.does_io(&self.config))
+            && may_borrow(&self.config, member.vcpu.vtime + uncharged, now)
+        {
             waits = Some(self.glance(number, cpu, sight).first).filter(|first| *first != NONE);
         }
         self.settle(thread, waits, uncharged, !runnable, sight);
