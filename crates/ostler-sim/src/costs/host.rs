@@ -25,7 +25,7 @@ costs! {
     TICK = 4_000_000.0 Nanos, "kernel/Kconfig.hz: HZ=250, Debian's and the default; docs/anubis.md has turns end at ticks four milliseconds apart";
     /// A slice on one core.
     SLICE_BASE = 750_000.0 Nanos, "kernel/sched/fair.c: sysctl_sched_base_slice, scaled by min(1 + log2(cores), 4)";
-    /// The same in Linux 7.3: since 6.15 no slice of four cores and more takes a tick more than it needs where there are 250.
+    /// The same in Linux 7.3.
     SLICE_BASE_7_3 = 700_000.0 Nanos, "kernel/sched/fair.c of 7.2: sysctl_sched_base_slice, scaled likewise";
     /// Whoever ran more recently is hot where it was.
     HOT = 500_000.0 Nanos, "kernel/sched/fair.c: sysctl_sched_migration_cost";
