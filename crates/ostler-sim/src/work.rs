@@ -122,6 +122,22 @@ pub trait Work {
         0
     }
 
+    /// Whether `thread` works in the kernel until it sleeps, as a vhost worker does: it never returns to a guest or to user mode meanwhile. For a kernel that
+    /// looks there who is to have the core.
+    fn in_kernel(&self, _thread: ThreadId) -> bool {
+        false
+    }
+
+    /// How often `thread` has left its guest so far: by itself, or because an interrupt came for it. For such a kernel.
+    fn exits(&self, _thread: ThreadId) -> u64 {
+        0
+    }
+
+    /// When `thread`, which has a core, leaves its guest next for a timer of the guest's, after `now`. For such a kernel.
+    fn leaves_at(&self, _thread: ThreadId, _now: Nanos) -> Option<Nanos> {
+        None
+    }
+
     /// An interrupt's work is done.
     fn interrupted(&mut self, cpu: CpuId, token: u64, now: Nanos, out: &mut Effects);
 

@@ -199,6 +199,18 @@ impl<W: Work> Work for Watched<W> {
     fn slowdown(&self, thread: ThreadId, cpu: CpuId) -> u32 {
         self.inner.slowdown(thread, cpu)
     }
+
+    fn in_kernel(&self, thread: ThreadId) -> bool {
+        self.inner.in_kernel(thread)
+    }
+
+    fn exits(&self, thread: ThreadId) -> u64 {
+        self.inner.exits(thread)
+    }
+
+    fn leaves_at(&self, thread: ThreadId, now: Nanos) -> Option<Nanos> {
+        self.inner.leaves_at(thread, now)
+    }
 }
 
 /// What a steward asks goes through: it concerns no thread's time.

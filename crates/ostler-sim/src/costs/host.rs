@@ -25,6 +25,8 @@ costs! {
     TICK = 4_000_000.0 Nanos, "kernel/Kconfig.hz: HZ=250, Debian's and the default; docs/anubis.md has turns end at ticks four milliseconds apart";
     /// A slice on one core.
     SLICE_BASE = 750_000.0 Nanos, "kernel/sched/fair.c: sysctl_sched_base_slice, scaled by min(1 + log2(cores), 4)";
+    /// The same in Linux 7.3.
+    SLICE_BASE_7_3 = 700_000.0 Nanos, "kernel/sched/fair.c of 7.2: sysctl_sched_base_slice, scaled likewise";
     /// Whoever ran more recently is hot where it was.
     HOT = 500_000.0 Nanos, "kernel/sched/fair.c: sysctl_sched_migration_cost";
     /// How much heavier another group of cores must be to be relieved, percent.

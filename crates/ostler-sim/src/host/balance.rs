@@ -249,9 +249,11 @@ impl Host {
             return own;
         }
         let root = &self.queues[cpu as usize];
-        let entity = root
-            .find(queue | GROUP)
-            .map_or(0, |at| root.entities[at].weight);
+        let entity = match root.find(queue | GROUP) {
+            Some(at) => root.entities[at].weight,
+            None if self.costs.kernel.is_flat() => self.weight_of(queue).0,
+            None => 0,
+        };
         let inside = u64::from(self.queues[queue as usize].weight().max(1));
         own * u64::from(entity) / inside
     }
@@ -311,7 +313,11 @@ impl Host {
             return;
         }
         if self.pick_now(cpu).is_some_and(|who| who != running) {
-            self.cores[cpu as usize].resched = true;
+            if self.threads[running as usize].boost {
+                self.cores[cpu as usize].resched = true;
+            } else {
+                self.mark(cpu);
+            }
         }
     }
 

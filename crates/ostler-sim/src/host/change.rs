@@ -85,8 +85,8 @@ impl Host {
                 self.without(cpu, scene);
             }
         } else if known.wants {
-            let cpu = self.wake(thread, None, scene.now());
-            self.act(cpu, scene);
+            let (cpu, interrupted) = self.wake(thread, None, scene.now());
+            self.act(cpu, interrupted, scene);
         }
     }
 
@@ -124,14 +124,15 @@ impl Host {
         self.come(thread, to, scene.now());
         let running = self.cores[to as usize].running;
         if running != NONE && !self.threads[thread as usize].boost {
-            let behind = self.threads[running as usize].boost;
-            if behind || self.preempts(thread, running, to) {
+            if self.threads[running as usize].boost {
                 self.cores[to as usize].resched = true;
+            } else if self.preempts(thread, running, to, scene.now()) {
+                self.mark(to);
             }
         }
         if let Some(cpu) = left {
             self.without(cpu, scene);
         }
-        self.act(to, scene);
+        self.act(to, false, scene);
     }
 }

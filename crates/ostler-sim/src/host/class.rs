@@ -94,7 +94,7 @@ impl Host {
         }
         if matches!(state, State::Waits | State::Runs) {
             self.cores[cpu as usize].resched = true;
-            self.act(cpu, scene);
+            self.act(cpu, true, scene);
         }
     }
 
@@ -262,7 +262,7 @@ impl Host {
                         }
                         self.cores[cpu as usize].resched = true;
                     }
-                    self.act(cpu, scene);
+                    self.act(cpu, true, scene);
                 }
             }
         }

@@ -80,6 +80,14 @@ pub(super) struct Core {
     pub running: u32,
     /// It is to be looked who runs.
     pub resched: bool,
+    /// Likewise, when the thread next leaves its guest or the kernel, or at a tick ([`super::preempt`]).
+    pub lazy: bool,
+    /// When the thread leaves its guest for a timer, and that is looked at; zero: nobody waits for it.
+    pub looks_at: Nanos,
+    /// When the thread's slice is over, where a timer is set for that; zero: none is.
+    pub slice_ends: Nanos,
+    /// How often the thread had left its guest when that was last asked.
+    pub exits: u64,
     /// The thread is to be asked again when it goes on.
     pub ask: bool,
     /// What comes before the thread's work: a switch, cold caches; ns.
@@ -125,6 +133,10 @@ impl Core {
             taken: Taken::default(),
             running: NONE,
             resched: false,
+            lazy: false,
+            looks_at: Nanos::ZERO,
+            slice_ends: Nanos::ZERO,
+            exits: 0,
             ask: false,
             overhead: 0,
             left: 0,

@@ -2,14 +2,51 @@
 
 use ostler_model::Nanos;
 
-use crate::costs::{self, INSTRUCTION_NS, host as table};
+use crate::costs::{self, INSTRUCTION_NS, emulated, host as table};
 
 /// Idle states that a core has.
 pub const IDLE_STATES: usize = 3;
 
+/// Which kernel a host has, as far as its scheduler goes by that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernel {
+    /// Linux 6.12, preempting voluntarily. Papers' hosts had older ones, which are no lazier.
+    Linux6_12,
+    /// Linux 7.3, preempting lazily: the lab's.
+    Linux7_3,
+}
+
+impl std::fmt::Display for Kernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Kernel::Linux6_12 => "6.12",
+            Kernel::Linux7_3 => "7.3",
+        })
+    }
+}
+
+impl Kernel {
+    /// Whether a core's threads are in one queue, whatever their cgroups ([`super::flat`]).
+    pub fn is_flat(self) -> bool {
+        self == Kernel::Linux7_3
+    }
+
+    /// Whether slices end by a timer of their own, not at ticks alone ([`super::preempt`]).
+    pub fn times_slices(self) -> bool {
+        self == Kernel::Linux7_3
+    }
+
+    /// Whether it preempts lazily ([`super::preempt`]).
+    pub fn is_lazy(self) -> bool {
+        self == Kernel::Linux7_3
+    }
+}
+
 /// What cores and the scheduler cost, and its settings; ns where nothing else is said.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostCosts {
+    /// Whose scheduler it is.
+    pub kernel: Kernel,
     /// A switch of threads.
     pub switch: u64,
     /// What one takes beyond that by the boost scheduler.
@@ -55,13 +92,19 @@ pub struct HostCosts {
 }
 
 impl HostCosts {
-    /// Of a host of so many cores, an instruction of which takes so long, ns.
+    /// Of a host of so many cores, an instruction of which takes so long, ns: the lab's kernel is on hosts that are as slow as its own ([`emulated`]).
     pub fn new(cores: u32, instruction_ns: f64) -> HostCosts {
         let time = |cost: costs::Cost| cost.nanos(instruction_ns).0;
         let number = |cost: costs::Cost| cost.value as u64;
         // kernel/sched/fair.c: get_update_sysctl_factor().
         let factor = (1 + cores.max(1).ilog2()).min(4);
+        let (kernel, slice) = if instruction_ns < emulated::FROM.value {
+            (Kernel::Linux6_12, table::SLICE_BASE)
+        } else {
+            (Kernel::Linux7_3, table::SLICE_BASE_7_3)
+        };
         HostCosts {
+            kernel,
             switch: time(table::SWITCH),
             switch_boost: time(table::SWITCH_BOOST),
             boost_event: time(table::BOOST_EVENT),
@@ -70,7 +113,7 @@ impl HostCosts {
             migration_far: time(table::MIGRATION_FAR),
             ipi: time(table::IPI),
             tick: time(table::TICK),
-            slice: time(table::SLICE_BASE) as u32 * factor,
+            slice: time(slice) as u32 * factor,
             hot: time(table::HOT),
             imbalance_percent: number(table::IMBALANCE_PERCENT),
             cache_nice_tries: number(table::CACHE_NICE_TRIES) as u32,

@@ -1,4 +1,4 @@
-//! The fair scheduler's run queue: EEVDF, as Linux 6.12 has it.
+//! The fair scheduler's run queue: EEVDF, as Linux 6.12 and 7.3 have it where all slices are as long.
 //!
 //! Each entity has a virtual time `v`: what it ran, scaled by 1024 over its weight. The queue's own virtual time `V` is the mean of all, by
 //! weight. Who is at `V` or before it has had no more than its share and is *eligible*; of those the one with the earliest virtual
@@ -48,6 +48,24 @@ pub(super) struct Away {
     pub to_deadline: Option<i64>,
     /// It was there before.
     pub seen: bool,
+    /// What it weighed there.
+    pub weight: u32,
+}
+
+impl Away {
+    /// The same for an entity that weighs something else when it comes back: what it is short of is so much run time, whatever it weighs (`rescale_entity`).
+    pub fn rescaled(self, weight: u32) -> Away {
+        if self.weight == 0 || self.weight == weight {
+            return self;
+        }
+        let scale = |time| scaled(time, i64::from(self.weight), i64::from(weight));
+        Away {
+            lag: scale(self.lag),
+            to_deadline: self.to_deadline.map(scale),
+            weight,
+            ..self
+        }
+    }
 }
 
 /// As many entities are in their queue itself: of a guest's threads seldom more want the same core.
@@ -271,7 +289,50 @@ impl Queue {
             lag,
             to_deadline: (!sleeps).then_some(entity.deadline - entity.vruntime),
             seen: true,
+            weight: entity.weight,
         }
+    }
+
+    /// Puts in who only counts here, and has no times.
+    pub fn join(&mut self, who: u32, weight: u32, idle: bool) {
+        self.entities.push(Entity {
+            vruntime: 0,
+            deadline: 0,
+            who,
+            weight,
+            slice: 0,
+            delayed: false,
+            idle,
+        });
+    }
+
+    /// Takes out who only counts here.
+    pub fn quit(&mut self, who: u32) {
+        if let Some(at) = self.find(who) {
+            self.entities.swap_remove(at);
+        }
+    }
+
+    /// Who only counts here waits off what it is ahead where it has times, or does so no longer.
+    pub fn delay(&mut self, who: u32, delayed: bool) {
+        if let Some(at) = self.find(who) {
+            self.entities[at].delayed = delayed;
+        }
+    }
+
+    /// Whoever has the core may be taken off in the midst of its slice.
+    pub fn unprotect(&mut self) {
+        self.until = i64::MIN;
+    }
+
+    /// What whoever has the core has left of its slice, if others are there, ns.
+    pub fn slice_left(&self) -> Option<u64> {
+        if self.entities.len() < 2 {
+            return None;
+        }
+        let entity = &self.entities[self.find(self.curr)?];
+        let left = (entity.deadline - entity.vruntime).max(0);
+        Some(scaled(left, i64::from(entity.weight), i64::from(WEIGHT)) as u64)
     }
 
     /// Whether one that goes to sleep is to wait here until it is even.

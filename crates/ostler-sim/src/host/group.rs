@@ -5,7 +5,7 @@
 
 use ostler_model::{CpuId, Nanos};
 
-use super::fair::{Average, Away, NONE, Queue as RunQueue, WEIGHT_IDLE};
+use super::fair::{Average, Away, NONE, Queue as RunQueue, WEIGHT, WEIGHT_IDLE};
 use super::{Account, Host};
 
 /// Marks an entity as a group's: the rest is the number of its queue.
@@ -52,6 +52,8 @@ impl Host {
             cpu,
             load: Average::default(),
             told: 0,
+            tasks: Average::default(),
+            tasks_told: 0,
             away: Away::default(),
         });
         new
@@ -63,10 +65,20 @@ impl Host {
             .runnable()
             .map(|entity| entity.weight)
             .sum();
+        let tasks = self.queues[queue as usize].runnable().count() as u32;
         let account = &mut self.accounts[queue as usize];
         account.load.pass(now.0, weight);
         if account.group == NONE {
             return;
+        }
+        if self.costs.kernel.is_flat() {
+            account.tasks.pass(now.0, tasks * WEIGHT);
+            let tasks = account.tasks.get();
+            if tasks.abs_diff(account.tasks_told) > account.tasks_told / 64 {
+                let group = &mut self.groups[account.group as usize];
+                group.tasks = group.tasks + u64::from(tasks) - u64::from(account.tasks_told);
+                account.tasks_told = tasks;
+            }
         }
         let load = account.load.get();
         // update_tg_load_avg(): small changes aren't worth telling.
@@ -78,7 +90,7 @@ impl Host {
     }
 
     /// What a group's entity on a core weighs.
-    fn weight_of(&self, queue: u32) -> (u32, bool) {
+    pub(super) fn weight_of(&self, queue: u32) -> (u32, bool) {
         let account = &self.accounts[queue as usize];
         let group = &self.groups[account.group as usize];
         if group.idle {
@@ -86,7 +98,7 @@ impl Host {
         }
         let load = u64::from(self.queues[queue as usize].weight().max(account.load.get()));
         let all = group.load - u64::from(account.told) + load;
-        let weight = u64::from(group.weight);
+        let weight = u64::from(group.weight) * self.concurrency(account.group);
         let share = (weight * load).checked_div(all).unwrap_or(weight);
         (share.clamp(2, weight.max(2)) as u32, false)
     }
@@ -108,6 +120,9 @@ impl Host {
     /// What the thread that runs has of its guest's weight is looked at anew at each tick (`entity_tick`), or one that never sleeps would keep what it had when
     /// it was its guest's only one.
     pub(super) fn tick_group(&mut self, cpu: u32, now: Nanos) {
+        if self.costs.kernel.is_flat() {
+            return self.tick_flat(cpu, now);
+        }
         let curr = self.queues[cpu as usize].curr;
         if curr != NONE && curr & GROUP != 0 {
             self.pass(curr & !GROUP, now);
@@ -137,6 +152,10 @@ impl Host {
         let (left, come) = (self.find_queue(thread, from), self.queue_of(thread, to));
         self.pass(from, now);
         self.pass(left, now);
+        if self.costs.kernel.is_flat() && left != from {
+            self.pass(come, now);
+            self.carry_tasks(thread, left, come);
+        }
         let part = self.part_of(own, left);
         self.accounts[from as usize].load.take(part);
         if left != from {
@@ -157,6 +176,9 @@ impl Host {
     /// Puts a thread into a core's queues.
     pub(super) fn enqueue(&mut self, thread: u32, cpu: u32, now: Nanos) {
         let queue = self.queue_of(thread, cpu);
+        if self.costs.kernel.is_flat() {
+            return self.enqueue_flat(thread, queue, cpu, now);
+        }
         let slice = self.costs.slice;
         self.pass(queue, now);
         let known = &mut self.threads[thread as usize];
@@ -182,7 +204,7 @@ impl Host {
     }
 
     /// Has one that waits off what it is ahead be there again; false: it isn't in the queue.
-    fn rouse(&mut self, queue: u32, who: u32) -> bool {
+    pub(super) fn rouse(&mut self, queue: u32, who: u32) -> bool {
         let tick = self.costs.tick;
         let queue = &mut self.queues[queue as usize];
         let Some(at) = queue.find(who) else {
@@ -208,6 +230,9 @@ impl Host {
     pub(super) fn dequeue(&mut self, thread: u32, why: Why, now: Nanos) {
         let cpu = self.threads[thread as usize].cpu;
         let queue = self.queue_of(thread, cpu);
+        if self.costs.kernel.is_flat() {
+            return self.dequeue_flat(thread, queue, cpu, why, now);
+        }
         let Some(at) = self.queues[queue as usize].find(thread) else {
             return;
         };
@@ -256,7 +281,7 @@ impl Host {
     }
 
     /// One more thread that would run on a core, or one less.
-    fn count(&mut self, cpu: u32, more: bool) {
+    pub(super) fn count(&mut self, cpu: u32, more: bool) {
         let core = &mut self.cores[cpu as usize];
         if more {
             core.fair += 1;
@@ -319,6 +344,10 @@ impl Host {
     /// Has a thread and its group be those that have the core.
     pub(super) fn set_curr(&mut self, thread: u32, cpu: u32) {
         let queue = self.queue_of(thread, cpu);
+        if self.costs.kernel.is_flat() {
+            self.reweigh_flat(thread, queue, cpu);
+            return self.queues[cpu as usize].set_curr(thread);
+        }
         self.queues[queue as usize].set_curr(thread);
         if queue != cpu {
             self.queues[cpu as usize].set_curr(queue | GROUP);
@@ -334,6 +363,9 @@ impl Host {
 
     /// Charges a thread and its group for what it ran; whether its slice is over and others wait.
     pub(super) fn charge(&mut self, thread: u32, cpu: u32, ran: u64) -> bool {
+        if self.costs.kernel.is_flat() {
+            return self.queues[cpu as usize].charge(ran);
+        }
         let queue = self.queue_of(thread, cpu);
         let over = self.queues[queue as usize].charge(ran);
         if queue == cpu {
@@ -343,7 +375,10 @@ impl Host {
     }
 
     /// Whether one that has come takes the core from another of the fair class.
-    pub(super) fn preempts(&mut self, thread: u32, running: u32, cpu: u32) -> bool {
+    pub(super) fn preempts(&mut self, thread: u32, running: u32, cpu: u32, now: Nanos) -> bool {
+        if self.costs.kernel.is_flat() {
+            return self.preempts_flat(thread, running, cpu, now);
+        }
         let (mine, theirs) = (self.queue_of(thread, cpu), self.queue_of(running, cpu));
         let (queue, one, other) = if mine == theirs {
             (mine, thread, running)

@@ -8,8 +8,10 @@
 //! | `core` | what a core does now, and where its time went | |
 //! | `run` | the life of a thread on a core: chosen, asked, switched, put to sleep, woken | kernel/sched/core.c |
 //! | `change` | threads that others move, freeze and end | |
-//! | `fair` | a run queue's arithmetic | EEVDF, kernel/sched/fair.c of 6.12 |
+//! | `fair` | a run queue's arithmetic | EEVDF, kernel/sched/fair.c of 6.12 and 7.3 |
 //! | `group` | guests as groups: a queue for each guest and core, below the core's | cgroup v2 |
+//! | `preempt` | when one that is to have a core has it | `resched_curr_lazy`, `sched_tick` |
+//! | `flat` | the same without those queues: all of a core's threads in one | Linux 7.3 |
 //! | `place` | where one that wakes goes | `select_task_rq_fair` |
 //! | `balance` | who is moved to a core that has nothing to do, or less | `sched_balance_rq` |
 //! | `capacity` | what interrupts leave of a core, and who is moved because of it | `scale_rt_capacity` |
@@ -37,11 +39,13 @@ mod class;
 mod core;
 mod costs;
 mod fair;
+mod flat;
 mod group;
 mod idle;
 mod interrupts;
 mod map;
 mod place;
+mod preempt;
 mod run;
 mod thread;
 mod view;
@@ -49,7 +53,7 @@ mod view;
 use ostler_model::{CpuId, CpuSet, Nanos, Topology};
 
 pub use self::core::{CoreTime, Doing};
-pub use self::costs::{HostCosts, IDLE_STATES};
+pub use self::costs::{HostCosts, IDLE_STATES, Kernel};
 pub use self::thread::{GroupId, Spawn, State, ThreadTime};
 pub use self::view::View;
 
@@ -70,6 +74,16 @@ pub enum Event {
     },
     /// A core's tick.
     Tick {
+        /// Which core.
+        cpu: u32,
+    },
+    /// A core's thread leaves its guest for a timer of the guest's.
+    Look {
+        /// Which core.
+        cpu: u32,
+    },
+    /// The slice of a core's thread is over.
+    Slice {
         /// Which core.
         cpu: u32,
     },
@@ -122,6 +136,9 @@ struct Account {
     load: Average,
     /// As much of its load is in its group's sum.
     told: u32,
+    /// Its threads that would run, each as [`WEIGHT`], and what of that is in its group's sum: for [`flat`].
+    tasks: Average,
+    tasks_told: u32,
     /// What its entity in the core's queue kept while it was out of it.
     away: Away,
 }
@@ -175,6 +192,8 @@ impl Host {
                     cpu,
                     load: Average::default(),
                     told: 0,
+                    tasks: Average::default(),
+                    tasks_told: 0,
                     away: Away::default(),
                 })
                 .collect(),
@@ -209,6 +228,7 @@ impl Host {
             cpuset: self.map.online,
             queues: vec![NONE; self.map.len],
             load: 0,
+            tasks: 0,
             delays: [0; ostler_boost::BINS],
         });
         GroupId(self.groups.len() as u32 - 1)
@@ -272,6 +292,8 @@ impl Host {
         match event {
             Event::Done { cpu } => self.done(cpu, scene),
             Event::Tick { cpu } => self.tick(cpu, scene),
+            Event::Look { cpu } => self.look(cpu, scene),
+            Event::Slice { cpu } => self.slice_over(cpu, scene),
             Event::Turn { cpu } => self.turn(cpu, scene),
             Event::Alarm(_) | Event::World(_) => {}
         }

@@ -41,7 +41,7 @@ impl Host {
                         boost.spend(running, past);
                     }
                 } else if self.charge(running, cpu, past) {
-                    self.cores[cpu as usize].resched = true;
+                    self.mark(cpu);
                 }
                 return;
             }
@@ -116,6 +116,9 @@ impl Host {
 
     /// Has the end of what a core does come when it is due.
     pub(super) fn arm<W>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
+        if self.cores[cpu as usize].doing == Doing::Thread {
+            self.time_slice(cpu, scene);
+        }
         let core = &self.cores[cpu as usize];
         let factor = core.factor(self.costs.smt);
         let after = match core.doing {
@@ -159,13 +162,23 @@ impl Host {
                 self.tell(thread, cpu, scene);
                 if self.cores[cpu as usize].resched {
                     self.schedule(cpu, scene);
-                } else if self.ask(thread, cpu, scene) {
-                    self.turn_to(cpu, Doing::Thread, scene);
                 } else {
-                    self.block(thread, cpu, scene);
-                    self.schedule(cpu, scene);
+                    self.go_on(thread, cpu, scene);
                 }
             }
+        }
+    }
+
+    /// A thread that was told what it did goes on, unless it sleeps, or has left its guest and somebody else is to have its core.
+    fn go_on<W: Work>(&mut self, thread: u32, cpu: u32, scene: &mut Scene<'_, W>) {
+        if !self.ask(thread, cpu, scene) {
+            self.block(thread, cpu, scene);
+            self.schedule(cpu, scene);
+        } else if self.has_exited(cpu, scene) {
+            self.schedule(cpu, scene);
+        } else {
+            self.turn_to(cpu, Doing::Thread, scene);
+            self.await_exit(cpu, scene);
         }
     }
 
@@ -175,19 +188,14 @@ impl Host {
             return;
         }
         let core = &self.cores[cpu as usize];
-        let (running, resched, again) = (core.running, core.resched, core.ask);
-        if running == NONE || resched {
+        let (running, again) = (core.running, core.ask);
+        if self.looks(cpu, scene) {
             self.schedule(cpu, scene);
         } else if !again {
             self.turn_to(cpu, Doing::Thread, scene);
         } else {
             self.tell(running, cpu, scene);
-            if self.ask(running, cpu, scene) {
-                self.turn_to(cpu, Doing::Thread, scene);
-            } else {
-                self.block(running, cpu, scene);
-                self.schedule(cpu, scene);
-            }
+            self.go_on(running, cpu, scene);
         }
     }
 
@@ -196,7 +204,9 @@ impl Host {
         let now = scene.now();
         loop {
             let prev = self.cores[cpu as usize].running;
-            self.cores[cpu as usize].resched = false;
+            let core = &mut self.cores[cpu as usize];
+            (core.resched, core.lazy) = (false, false);
+            (core.looks_at, core.slice_ends) = (Nanos::ZERO, Nanos::ZERO);
             let mut next = self.pick(cpu, now).or_else(|| self.pick_boost(cpu, now));
             if next.is_none() && self.pull(cpu, now) {
                 next = self.pick(cpu, now);
@@ -215,6 +225,8 @@ impl Host {
             let core = &self.cores[cpu as usize];
             let goes_on = next == prev && core.left > 0 && !core.ask;
             if goes_on || self.ask(next, cpu, scene) {
+                // By its exits until now nobody is seen that comes later.
+                self.has_exited(cpu, scene);
                 self.turn_to(cpu, Doing::Thread, scene);
                 return;
             }
@@ -363,8 +375,8 @@ impl Host {
             State::Gone | State::Waits => {}
             State::Asleep if known.frozen => known.wants = true,
             State::Asleep => {
-                let cpu = self.wake(thread, from.map(|cpu| cpu.0), scene.now());
-                self.act(cpu, scene);
+                let (cpu, interrupted) = self.wake(thread, from.map(|cpu| cpu.0), scene.now());
+                self.act(cpu, interrupted, scene);
             }
             State::Runs => {
                 let cpu = known.cpu;
@@ -378,37 +390,39 @@ impl Host {
                 if self.cores[cpu as usize].resched {
                     self.cores[cpu as usize].ask = true;
                     self.schedule(cpu, scene);
-                } else if self.ask(thread, cpu, scene) {
-                    self.turn_to(cpu, Doing::Thread, scene);
                 } else {
-                    self.block(thread, cpu, scene);
-                    self.schedule(cpu, scene);
+                    self.go_on(thread, cpu, scene);
                 }
             }
         }
     }
 
-    /// A thread that sleeps waits for a core from now on; which one.
-    pub(super) fn wake(&mut self, thread: u32, from: Option<u32>, now: Nanos) -> u32 {
+    /// A thread that sleeps waits for a core from now on; which one, and whether that is interrupted.
+    pub(super) fn wake(&mut self, thread: u32, from: Option<u32>, now: Nanos) -> (u32, bool) {
         if self.threads[thread as usize].boost {
             self.threads[thread as usize].wants = true;
-            return self.wake_boost(thread, now);
+            return (self.wake_boost(thread, now), true);
         }
+        // What no core has caused a timer has, on the core where the thread was.
+        let cause = from.unwrap_or(self.threads[thread as usize].cpu);
         let cpu = self.place(thread, from, now);
         self.threads[thread as usize].wants = true;
         self.come(thread, cpu, now);
+        let running = self.cores[cpu as usize].running;
+        let interrupted = self.is_interrupted(cpu, cause);
         // The core is interrupted for it, unless it did this itself.
-        if from != Some(cpu) {
+        if from != Some(cpu) && (interrupted || running == NONE) {
             self.threads[thread as usize].moved += self.costs.ipi;
         }
-        let running = self.cores[cpu as usize].running;
         if running != NONE {
             self.reckon(cpu, now);
-            if self.threads[running as usize].boost || self.preempts(thread, running, cpu) {
+            if self.threads[running as usize].boost {
                 self.cores[cpu as usize].resched = true;
+            } else if self.preempts(thread, running, cpu, now) {
+                self.mark(cpu);
             }
         }
-        cpu
+        (cpu, interrupted)
     }
 
     /// A thread comes to wait on a core, from sleep or from another.
@@ -453,13 +467,19 @@ impl Host {
         }
     }
 
-    /// A core looks at what has changed for it.
-    pub(super) fn act<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
+    /// A core looks at what has changed for it, at marks too if it is interrupted for that.
+    pub(super) fn act<W: Work>(&mut self, cpu: u32, interrupted: bool, scene: &mut Scene<'_, W>) {
         match self.cores[cpu as usize].doing {
             Doing::Idle(_) => self.kick(cpu, scene),
-            Doing::Thread if self.cores[cpu as usize].resched => {
+            Doing::Thread
+                if self.cores[cpu as usize].resched || interrupted && self.looks(cpu, scene) =>
+            {
                 self.reckon(cpu, scene.now());
                 self.schedule(cpu, scene);
+            }
+            Doing::Thread => {
+                self.await_exit(cpu, scene);
+                self.time_slice(cpu, scene);
             }
             _ => {}
         }
@@ -482,14 +502,20 @@ impl Host {
         if !core.is_busy() {
             return self.tick_asleep(cpu, scene);
         }
+        // What was only marked is looked at in earnest.
+        core.resched |= core.lazy;
         self.reckon(cpu, now);
         self.tick_on(cpu, scene);
         self.pass(cpu, now);
         self.tick_group(cpu, now);
         self.tick_boost(cpu, scene);
         self.balance(cpu, scene);
-        if self.cores[cpu as usize].doing == Doing::Thread && self.cores[cpu as usize].resched {
-            self.schedule(cpu, scene);
+        if self.cores[cpu as usize].doing == Doing::Thread {
+            if self.looks(cpu, scene) {
+                self.schedule(cpu, scene);
+            } else {
+                self.await_exit(cpu, scene);
+            }
         }
     }
 }

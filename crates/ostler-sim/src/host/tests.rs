@@ -4,10 +4,12 @@ use ostler_model::{Cpu, CpuId, CpuSet, Nanos, NodeId, Topology};
 use proptest::prelude::*;
 
 mod boosted;
+mod flat;
 mod idle;
+mod lazy;
 mod relieved;
 
-use super::{GroupId, HostCosts, Spawn};
+use super::{GroupId, HostCosts, Kernel, Spawn};
 use crate::check::{Violation, Watcher};
 use crate::random::Stream;
 use crate::work::{Effect, Effects, FULL_SPEED, Interrupt, IoEvent, Next, ThreadId, Work};
@@ -38,6 +40,10 @@ struct Act {
     woken_at: Option<Nanos>,
     /// From being woken to having a core.
     delays: Vec<u64>,
+    /// It stays in the kernel until it sleeps.
+    in_kernel: bool,
+    /// Otherwise between timers for which it leaves its guest, if there are any.
+    timer: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -135,6 +141,16 @@ impl Work for Actors {
         out.notify(thread);
     }
 
+    fn in_kernel(&self, thread: ThreadId) -> bool {
+        self.acts[(thread.0 - self.first) as usize].in_kernel
+    }
+
+    fn leaves_at(&self, thread: ThreadId, now: Nanos) -> Option<Nanos> {
+        let act = &self.acts[(thread.0 - self.first) as usize];
+        let timer = act.timer.filter(|_| !act.in_kernel)?;
+        Some(Nanos((now.0 / timer + 1) * timer))
+    }
+
     fn slowdown(&self, _: ThreadId, _: CpuId) -> u32 {
         FULL_SPEED
     }
@@ -178,6 +194,8 @@ fn world_with(
         did: 0,
         woken_at: None,
         delays: Vec::new(),
+        in_kernel: false,
+        timer: None,
     });
     let actors = Actors {
         acts: acts.collect(),
@@ -374,6 +392,18 @@ fn a_busy_sibling_slows_a_core_and_a_core_of_ones_own_does_not() {
     assert!((ratio - 1178.0 / 2048.0).abs() < 0.002, "{ratio}");
 }
 
+fn kernel() -> impl Strategy<Value = Kernel> {
+    prop_oneof![Just(Kernel::Linux6_12), Just(Kernel::Linux7_3)]
+}
+
+/// A world's costs, of a host with this kernel.
+fn costs_of(topology: &Topology, kernel: Kernel) -> HostCosts {
+    HostCosts {
+        kernel,
+        ..HostCosts::of(topology.cpus.len() as u32)
+    }
+}
+
 /// What is random about a host and its threads.
 fn worlds() -> impl Strategy<Value = (Topology, Vec<(Option<u32>, CpuSet, Habit)>)> {
     let topologies = (
@@ -407,8 +437,16 @@ proptest! {
 
     /// Time is where it should be, and no core sleeps beyond four ticks and a wide balance while a thread waits that could have it.
     #[test]
-    fn time_and_work_are_conserved((topology, threads) in worlds(), changes in proptest::collection::vec((0_u64..300, 0_u32..3, any::<u8>()), 0..6)) {
-        let mut world = world(&topology, &threads);
+    fn time_and_work_are_conserved(
+        (topology, threads) in worlds(),
+        kernel in kernel(),
+        in_kernel in 0_u8..4,
+        changes in proptest::collection::vec((0_u64..300, 0_u32..3, any::<u8>()), 0..6),
+    ) {
+        let mut world = world_with(&topology, &threads, costs_of(&topology, kernel));
+        for act in world.work.acts.iter_mut().skip(1).step_by(1 + usize::from(in_kernel)) {
+            act.in_kernel = true;
+        }
         let groups = threads.iter().filter_map(|(group, _, _)| *group).max().map_or(0, |g| g + 1);
         let mut changes = changes;
         changes.sort_unstable();
@@ -454,11 +492,12 @@ proptest! {
 
     /// On one core, threads that compute and never sleep have shares by weight, over any set of weights.
     #[test]
-    fn shares_are_by_weight(weights in proptest::collection::vec(1_u32..800, 2..8)) {
+    fn shares_are_by_weight(weights in proptest::collection::vec(1_u32..800, 2..8), kernel in kernel()) {
         let threads: Vec<_> = (0..weights.len())
             .map(|group| (Some(group as u32), all(), Habit::Spin))
             .collect();
-        let mut world = world(&topology(1, 1, 1, false), &threads);
+        let one = topology(1, 1, 1, false);
+        let mut world = world_with(&one, &threads, costs_of(&one, kernel));
         for (group, weight) in weights.iter().enumerate() {
             world.host.set_weight(GroupId(group as u32), *weight, false, Nanos::ZERO);
         }
@@ -475,9 +514,9 @@ proptest! {
 
     /// The same world does the same.
     #[test]
-    fn a_world_is_a_function_of_its_seed((topology, threads) in worlds()) {
+    fn a_world_is_a_function_of_its_seed((topology, threads) in worlds(), kernel in kernel()) {
         let run = || {
-            let mut world = world(&topology, &threads);
+            let mut world = world_with(&topology, &threads, costs_of(&topology, kernel));
             world.run(Nanos(100_000_000)).unwrap();
             let ran: Vec<_> = (0..threads.len() as u32).map(|at| ran(&world, at)).collect();
             (world.queue.taken(), world.host.counters, ran)

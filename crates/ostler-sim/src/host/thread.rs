@@ -126,6 +126,8 @@ pub(super) struct Group {
     pub queues: Vec<u32>,
     /// The loads of its queues together.
     pub load: u64,
+    /// Its threads that would run, likewise, each as 1024.
+    pub tasks: u64,
     /// From an event to its vCPU running, as the boost scheduler counts it.
     pub delays: ostler_boost::Delays,
 }

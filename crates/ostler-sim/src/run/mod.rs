@@ -30,6 +30,7 @@ use ostler_scenario::Scenario;
 
 pub use all::all;
 
+use crate::host::{HostCosts, Kernel};
 use crate::scenario::{self, NoPolicy, PolicyError};
 use crate::steward::Turn;
 use crate::tenants::{NIC, TenantsError};
@@ -121,6 +122,12 @@ impl Run {
         &self.facts
     }
 
+    /// Whose scheduler its host has.
+    fn kernel(&self) -> Kernel {
+        let host = &self.scenario.host;
+        HostCosts::new(host.cpus.count(), host.instruction_ns).kernel
+    }
+
     /// What is run.
     pub fn scenario(&self) -> &Scenario {
         &self.scenario
@@ -152,7 +159,7 @@ impl Run {
                 audited: self.watch.books,
             }),
             event(Event::Up {
-                kernel: "none: EEVDF as of 6.12".to_owned(),
+                kernel: format!("none: EEVDF as of {}", self.kernel()),
                 cpus: self.scenario.host.cpus.count(),
             }),
         ]

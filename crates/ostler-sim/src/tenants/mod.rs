@@ -507,6 +507,27 @@ impl Work for Tenants {
         }
     }
 
+    fn in_kernel(&self, thread: ThreadId) -> bool {
+        matches!(self.owner(thread), Some(Owner::Vhost { .. }))
+    }
+
+    fn exits(&self, thread: ThreadId) -> u64 {
+        match self.owner(thread) {
+            Some(Owner::Vcpu { guest, vcpu }) => {
+                let vcpu = &self.guests[guest as usize].vcpus[vcpu as usize];
+                vcpu.exit_count + vcpu.interrupts
+            }
+            _ => 0,
+        }
+    }
+
+    fn leaves_at(&self, thread: ThreadId, now: Nanos) -> Option<Nanos> {
+        match self.owner(thread) {
+            Some(Owner::Vcpu { guest, .. }) => self.next_tick(guest, now),
+            _ => None,
+        }
+    }
+
     fn slowdown(&self, thread: ThreadId, _cpu: CpuId) -> u32 {
         match (&self.tiers, self.owner(thread)) {
             (Some(tiers), Some(Owner::Vcpu { guest, .. })) => tiers.slow(guest),

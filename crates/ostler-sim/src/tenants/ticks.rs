@@ -12,17 +12,24 @@ use crate::guest::Told;
 use crate::work::Effects;
 
 impl Tenants {
-    /// A vCPU goes to sleep.
-    pub(super) fn keeps_tick(&mut self, g: u32, v: u32, now: Nanos, out: &mut Effects) {
+    /// A guest's next tick; they go by when it booted, and are those of all its vCPUs that are busy.
+    pub(super) fn next_tick(&self, g: u32, now: Nanos) -> Option<Nanos> {
         let tick = self.costs.guest_tick.0;
-        let vcpu = &mut self.guests[g as usize].vcpus[v as usize];
-        if tick == 0 || !vcpu.ticks || vcpu.tick_at.is_some() {
-            return;
+        if tick == 0 {
+            return None;
         }
-        // A guest's ticks go by when it booted.
         let phase = self.costs.start.0 * u64::from(g) % tick;
         let past = (now.0 + tick - phase) % tick;
-        let at = now.saturating_add(Nanos(tick - past));
+        Some(now.saturating_add(Nanos(tick - past)))
+    }
+
+    /// A vCPU goes to sleep.
+    pub(super) fn keeps_tick(&mut self, g: u32, v: u32, now: Nanos, out: &mut Effects) {
+        let next = self.next_tick(g, now);
+        let vcpu = &mut self.guests[g as usize].vcpus[v as usize];
+        let Some(at) = next.filter(|_| vcpu.ticks && vcpu.tick_at.is_none()) else {
+            return;
+        };
         vcpu.tick_at = Some(at);
         out.alarm(at, TICK | u64::from(g) << 24 | u64::from(v));
     }

@@ -8,7 +8,7 @@ use ostler_model::{
 };
 use ostler_sim::guest::GuestSpec;
 use ostler_sim::guest::spec::{Placement, Workload};
-use ostler_sim::host::{GroupId, HostCosts, Spawn};
+use ostler_sim::host::{GroupId, HostCosts, Kernel, Spawn};
 use ostler_sim::load::{Arrivals, LoadSpec, PACKETS, PACKETS_NGINX, Step};
 use ostler_sim::net::nic::NicSpec;
 use ostler_sim::net::{STAGES, Stage};
@@ -24,6 +24,8 @@ const CORES: u32 = 16;
 pub enum Class {
     /// The kernel's own scheduler.
     Fair,
+    /// Likewise, and it is the lab's kernel.
+    Lazy,
     /// The boost scheduler has vCPUs.
     Boost,
     /// And workers.
@@ -125,7 +127,11 @@ pub fn crowded(seed: u64, class: Class) -> (World<Tenants>, Guests) {
     tenants.set_rps(1, [CpuId(5), CpuId(12)]);
     let owners = tenants.owners().to_vec();
     let mut known: Guests = Vec::new();
-    let mut world = World::new(&topology, HostCosts::of(CORES), tenants);
+    let mut costs = HostCosts::of(CORES);
+    if class == Class::Lazy {
+        costs.kernel = Kernel::Linux7_3;
+    }
+    let mut world = World::new(&topology, costs, tenants);
     for owner in owners {
         let (guest, works) = match owner {
             Owner::Vcpu { guest, .. } => (guest, false),
@@ -160,7 +166,7 @@ fn set_class(world: &mut World<Tenants>, guests: &Guests, class: Class) {
         .copied()
         .filter(|(_, works)| !works || plan.workers)
         .collect();
-    let plan = (class != Class::Fair).then_some(&plan);
+    let plan = (!matches!(class, Class::Fair | Class::Lazy)).then_some(&plan);
     world
         .act(|host, scene| host.set_boost(plan, &members, scene))
         .expect("time goes on");

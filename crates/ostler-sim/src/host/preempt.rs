@@ -1,0 +1,129 @@
+//! When one that is to have a core of the fair class has it.
+//!
+//! Linux 6.12, preempting voluntarily, interrupts the core at once: whoever has it is taken off when that interrupt is over. Linux 7.3 preempts lazily, as all since 7.0
+//! do that don't preempt fully (kernel/Kconfig.preempt). One of the fair class that is to have a core only *marks* whoever has it (`resched_curr_lazy`, kernel/sched/core.c), and nobody is interrupted
+//! for that. The mark is seen
+//!
+//! - where whoever has the core is about to go back to its guest (`xfer_to_guest_mode_handle_work`, kernel/entry/virt.c; `_TIF_NEED_RESCHED_LAZY`) or to user mode: at the end of each interrupt of that core, whose ever it is,
+//!   at each exit of its own, and at its guest's next tick, which is a timer of the host's ([`Work::leaves_at`]);
+//! - where it sleeps;
+//! - at the core's next tick, for all: that makes a real one of the mark (`sched_tick`).
+//!
+//! So a vCPU that computes keeps its core until any of these comes, and a vhost worker, which stays in the kernel ([`Work::in_kernel`]), until it has nothing to do or the tick comes: `cond_resched` does
+//! nothing there. Who is woken by whoever has that very core doesn't wait for an interrupt, as that one is on its way back to its guest; nor who is woken by an interrupt there. A core that
+//! shares no cache with the waker's is interrupted to queue the one that is woken (`ttwu_queue_wakelist`), and looks at the end of that.
+//!
+//! All else takes a core at once, as before: a core that sleeps, a thread of a lower class (`wakeup_preempt`), and the boost scheduler's kicks (`SCX_KICK_PREEMPT`).
+//!
+//! And a slice ends on time: where others wait, a timer is set for it (`hrtick_start_fair`; on by default on x86-64 there, `CONFIG_HRTIMER_REARM_DEFERRED`), which takes the core at once, whatever its thread is in. 6.12 ends
+//! slices at ticks.
+//!
+//! Left out: `rcu` and other interrupts of the host's own, the steward's time and QEMU's, by which cores of the lab's hosts look now and then, too.
+
+use ostler_model::Nanos;
+
+use super::core::Doing;
+use super::fair::NONE;
+use super::{Event, Host, Scene};
+use crate::work::{ThreadId, Work};
+
+/// No timer of a slice is shorter, ns (`hrtick_start`).
+const SLICE_MIN: u64 = 10_000;
+
+impl Host {
+    /// Somebody of the fair class is to have a core that another has.
+    pub(super) fn mark(&mut self, cpu: u32) {
+        let core = &mut self.cores[cpu as usize];
+        if self.costs.kernel.is_lazy() {
+            core.lazy = true;
+        } else {
+            core.resched = true;
+        }
+    }
+
+    /// Whether a core looks at a mark once an interrupt is over, or an exit.
+    pub(super) fn looks<W: Work>(&self, cpu: u32, scene: &Scene<'_, W>) -> bool {
+        let core = &self.cores[cpu as usize];
+        if core.resched || core.running == NONE {
+            return true;
+        }
+        core.lazy && core.running >= self.own_threads() && {
+            let thread = ThreadId(core.running);
+            !scene.work.in_kernel(thread)
+        }
+    }
+
+    /// Whether the thread that has a core has left its guest since this was asked last, and a mark was seen by that.
+    pub(super) fn has_exited<W: Work>(&mut self, cpu: u32, scene: &Scene<'_, W>) -> bool {
+        if !self.costs.kernel.is_lazy() {
+            return false;
+        }
+        let core = &mut self.cores[cpu as usize];
+        let exits = scene.work.exits(ThreadId(core.running));
+        let before = std::mem::replace(&mut core.exits, exits);
+        core.lazy && exits != before
+    }
+
+    /// Whether a core is interrupted so that one that is woken gets there, or is in an interrupt or an exit by which that is: `from` is where it was caused.
+    pub(super) fn is_interrupted(&self, cpu: u32, from: u32) -> bool {
+        !self.costs.kernel.is_lazy() || from == cpu || !self.map.shares_cache(from, cpu)
+    }
+
+    /// Has a core with a mark look when the thread that has it leaves its guest for a timer.
+    pub(super) fn await_exit<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
+        let core = &self.cores[cpu as usize];
+        if !core.lazy || core.looks_at != Nanos::ZERO || core.doing != Doing::Thread {
+            return;
+        }
+        let thread = ThreadId(core.running);
+        if let Some(at) = scene.work.leaves_at(thread, scene.now()) {
+            self.cores[cpu as usize].looks_at = at;
+            scene.queue.at(at, Event::Look { cpu });
+        }
+    }
+
+    /// Sets the timer of the slice of the thread that has a core, where others wait and none is set.
+    pub(super) fn time_slice<W>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
+        let core = &self.cores[cpu as usize];
+        if !self.costs.kernel.times_slices() || core.slice_ends != Nanos::ZERO {
+            return;
+        }
+        if let Some(left) = self.queues[cpu as usize].slice_left() {
+            let ahead = scene.now().0 - core.since.0;
+            let at = Nanos(scene.now().0 + left.saturating_sub(ahead).max(SLICE_MIN));
+            self.cores[cpu as usize].slice_ends = at;
+            scene.queue.at(at, Event::Slice { cpu });
+        }
+    }
+
+    /// A slice is over, if the thread is still the one that was meant and interrupts have taken nothing of it.
+    pub(super) fn slice_over<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
+        let now = scene.now();
+        if self.cores[cpu as usize].slice_ends != now {
+            return;
+        }
+        self.reckon(cpu, now);
+        let core = &mut self.cores[cpu as usize];
+        core.slice_ends = Nanos::ZERO;
+        core.resched |= core.lazy;
+        if !core.resched {
+            self.time_slice(cpu, scene);
+        } else if core.doing == Doing::Thread {
+            self.schedule(cpu, scene);
+        }
+    }
+
+    /// The thread that has a core leaves its guest for a timer, if it is still the one that was meant.
+    pub(super) fn look<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
+        let now = scene.now();
+        let core = &mut self.cores[cpu as usize];
+        if core.looks_at != now {
+            return;
+        }
+        core.looks_at = Nanos::ZERO;
+        if core.doing == Doing::Thread && self.looks(cpu, scene) {
+            self.reckon(cpu, now);
+            self.schedule(cpu, scene);
+        }
+    }
+}

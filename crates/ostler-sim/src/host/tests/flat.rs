@@ -1,0 +1,59 @@
+//! A kernel with all threads of a core in one queue.
+
+use super::*;
+
+#[test]
+fn a_guests_weight_counts_as_often_as_its_threads_would_run_at_once() {
+    // Three threads, each beside one of the host's own. What an average of three comes to is a little less, and two when rounded down.
+    let on = |cpu| CpuSet::single(CpuId(cpu));
+    let guest = (0..3).map(|cpu| (Some(0), on(cpu), Habit::Spin));
+    let own = (0..3).map(|cpu| (None, on(cpu), Habit::Spin));
+    let threads: Vec<_> = guest.chain(own).collect();
+    let three = topology(1, 1, 3, false);
+    for (kernel, share) in [(Kernel::Linux6_12, 0.25), (Kernel::Linux7_3, 0.4)] {
+        let mut world = world_with(&three, &threads, costs_of(&three, kernel));
+        assert_eq!(watched(&mut world, Nanos(10 * SECOND.0), None), []);
+        for at in 0..3 {
+            let had = ran(&world, at) as f64 / 1e10;
+            assert!((had - share).abs() < 0.01, "{kernel}: {had}");
+        }
+    }
+}
+
+#[test]
+fn a_guests_threads_on_a_core_share_what_it_has_there() {
+    let threads: Vec<_> = [0, 1, 1, 1, 2]
+        .map(|group| (Some(group), all(), Habit::Spin))
+        .to_vec();
+    let one = topology(1, 1, 1, false);
+    let mut world = world_with(&one, &threads, costs_of(&one, Kernel::Linux7_3));
+    world.host.set_weight(GroupId(0), 200, false, Nanos::ZERO);
+    world.host.set_weight(GroupId(2), 100, true, Nanos::ZERO);
+    assert_eq!(watched(&mut world, Nanos(10 * SECOND.0), None), []);
+    let had = |at| ran(&world, at) as f64 / 1e10;
+    assert!((had(0) / (had(1) + had(2) + had(3)) - 2.0).abs() < 0.02);
+    assert!((had(1) / had(3) - 1.0).abs() < 0.01);
+    assert!(had(4) < 0.004, "{}", had(4));
+}
+
+/// A guest's thread that sleeps much isn't behind for what its guest's others run on the same core.
+#[test]
+fn each_thread_has_a_turn_of_its_own() {
+    let waits = |kernel| {
+        let one = topology(1, 1, 1, false);
+        let mut threads = vec![(Some(0), all(), Habit::Spin); 3];
+        let sleeper = Habit::Sleeper {
+            work: 200_000,
+            sleep: 20_000_000,
+        };
+        threads.push((Some(0), all(), sleeper));
+        threads.push((Some(1), all(), Habit::Spin));
+        let mut world = world_with(&one, &threads, costs_of(&one, kernel));
+        assert_eq!(watched(&mut world, Nanos(20 * SECOND.0), None), []);
+        let mut delays = world.work.acts[3].delays.clone();
+        delays.sort_unstable();
+        delays[delays.len() / 2]
+    };
+    let (grouped, flat) = (waits(Kernel::Linux6_12), waits(Kernel::Linux7_3));
+    assert!(flat < grouped, "{flat} for {grouped}");
+}

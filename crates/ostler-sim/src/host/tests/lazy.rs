@@ -1,0 +1,155 @@
+//! A kernel that only marks whoever is to give up a core.
+
+use super::*;
+use crate::host::thread::State;
+
+/// Two threads wake each other, on core 0 and on core 1, where a guest computes that yields to all. The second one's cores may share no cache.
+fn beside(kernel: Kernel, shared: bool) -> World<Actors> {
+    let on = |cpu| CpuSet::single(CpuId(cpu));
+    // Their times are no part of a tick, so that they are woken at any time of it.
+    let partner = |other| Habit::Partner {
+        work: 311_000,
+        other,
+    };
+    let threads = [
+        (Some(0), on(0), partner(1)),
+        (Some(0), on(1), partner(0)),
+        (Some(1), on(1), Habit::Spin),
+    ];
+    let topology = if shared {
+        topology(1, 1, 2, false)
+    } else {
+        topology(1, 2, 1, false)
+    };
+    // Slices have no part in this.
+    let costs = HostCosts {
+        slice: 100_000_000,
+        ..costs_of(&topology, kernel)
+    };
+    let mut world = world_with(&topology, &threads, costs);
+    world.host.set_weight(GroupId(1), 100, true, Nanos::ZERO);
+    world
+}
+
+/// How long the second one waited, of a hundred times, from the shortest to the longest: now and then whoever yields has its small share in earnest.
+fn waits(world: &mut World<Actors>) -> Vec<u64> {
+    assert_eq!(watched(world, Nanos(4 * SECOND.0), None), []);
+    let mut delays = world.work.acts[1].delays.clone();
+    delays.sort_unstable();
+    assert!(delays.len() > 300, "{}", delays.len());
+    (0..100)
+        .map(|part| delays[delays.len() * part / 100])
+        .collect()
+}
+
+#[test]
+fn who_is_woken_takes_a_core_at_once_or_at_the_next_tick() {
+    let at_once = waits(&mut beside(Kernel::Linux6_12, true));
+    assert_eq!(at_once[97], 0);
+    let mut world = beside(Kernel::Linux7_3, true);
+    let lazily = waits(&mut world);
+    let tick = world.host.costs.tick;
+    assert!(lazily[5] > 0 && lazily[50] > tick / 4, "{}", lazily[50]);
+    assert!((tick / 2..=tick).contains(&lazily[97]), "{}", lazily[97]);
+}
+
+#[test]
+fn a_mark_is_seen_when_the_guest_is_left_for_a_timer_unless_the_thread_is_in_the_kernel() {
+    let mut world = beside(Kernel::Linux7_3, true);
+    world.work.acts[2].timer = Some(500_000);
+    let longest = waits(&mut world)[97];
+    assert!((250_000..=500_000).contains(&longest), "{longest}");
+    let mut world = beside(Kernel::Linux7_3, true);
+    world.work.acts[2].timer = Some(500_000);
+    world.work.acts[2].in_kernel = true;
+    let longest = waits(&mut world)[97];
+    let tick = world.host.costs.tick;
+    assert!((tick / 2..=tick).contains(&longest), "{longest}");
+}
+
+#[test]
+fn a_core_that_shares_no_cache_with_the_wakers_is_interrupted() {
+    assert_eq!(waits(&mut beside(Kernel::Linux7_3, false))[97], 0);
+}
+
+/// Runs until the second one waits with the core marked; when the mark would be seen at the latest.
+fn marked(in_kernel: bool) -> (World<Actors>, Nanos) {
+    let mut world = beside(Kernel::Linux7_3, true);
+    world.work.acts[2].in_kernel = in_kernel;
+    let second = ThreadId(world.host.own_threads() + 1);
+    world.run(Nanos(50_000_000)).unwrap();
+    loop {
+        let view = world.host.view(world.now());
+        let tick = world.host.costs.tick;
+        let next = Nanos((world.now().0 / tick + 1) * tick);
+        if view.state(second) == State::Waits && next.0 - world.now().0 > tick / 2 {
+            assert!(world.host.cores[1].lazy && !world.host.cores[1].resched);
+            return (world, next);
+        }
+        let at = world.queue.next_at().unwrap();
+        world.run(at).unwrap();
+    }
+}
+
+#[test]
+fn a_mark_is_seen_at_the_end_of_an_interrupt_but_not_in_the_kernel() {
+    for (in_kernel, softirq) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (mut world, tick) = marked(in_kernel);
+        let second = ThreadId(world.host.own_threads() + 1);
+        let interrupt = Interrupt {
+            token: 1,
+            work: Nanos(7000),
+            softirq,
+        };
+        world
+            .act(|host, scene| host.interrupt(1, interrupt, scene))
+            .unwrap();
+        let after = Nanos(world.now().0 + 7000);
+        world.run(after).unwrap();
+        let runs = world.host.view(after).state(second) == State::Runs;
+        assert_eq!(runs, !in_kernel, "softirq: {softirq}");
+        world.run(tick).unwrap();
+        assert_eq!(world.host.view(tick).state(second), State::Runs);
+    }
+}
+
+#[test]
+fn who_sleeps_leaves_its_core_at_once() {
+    let (mut world, tick) = marked(true);
+    // The one that computes has nothing to do any more, and is asked.
+    world.work.acts[2].habit = Habit::Sleeper {
+        work: 1000,
+        sleep: SECOND.0,
+    };
+    world.work.acts[2].left = 0;
+    let computes = world.host.own_threads() + 2;
+    world
+        .act(|host, scene| host.notify(computes, Some(CpuId(0)), scene))
+        .unwrap();
+    assert!(world.now() < tick);
+    let second = ThreadId(world.host.own_threads() + 1);
+    let view = world.host.view(world.now());
+    assert_eq!(view.state(second), State::Runs);
+    assert!(!world.host.cores[1].lazy);
+}
+
+#[test]
+fn a_slice_ends_on_time_whatever_its_thread_is_in() {
+    let spin = (None, all(), Habit::Spin);
+    let one = topology(1, 1, 1, false);
+    let switches = |kernel| {
+        let mut world = world_with(&one, &[spin; 3], costs_of(&one, kernel));
+        for act in &mut world.work.acts {
+            act.in_kernel = true;
+        }
+        assert_eq!(watched(&mut world, SECOND, None), []);
+        let turn = world.host.costs.slice + world.host.costs.switch as u32;
+        (world.host.counters.switches, SECOND.0 / u64::from(turn))
+    };
+    // Whoever ends a round in which all had a slice begins the next one, as all are even then.
+    let (ticks, slices) = switches(Kernel::Linux6_12);
+    assert!(3 * ticks < slices, "{ticks} for {slices}");
+    let (timed, slices) = switches(Kernel::Linux7_3);
+    let wanted = slices * 2 / 3;
+    assert!(timed.abs_diff(wanted) < wanted / 50, "{timed} for {wanted}");
+}
