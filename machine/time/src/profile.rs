@@ -229,11 +229,12 @@ mod tests {
     #[test]
     fn blocks_beyond_the_counters_are_counted_elsewhere() {
         let profile = Profile::new(Path::new("profile"));
-        let last = (SLOTS - KINDS.len()) as u64;
-        for at in 0..last {
-            assert_eq!(profile.slot(false, KERNEL + at), KINDS.len() + at as usize);
+        let all = SLOTS - KINDS.len();
+        for (at, slot) in (0_u64..).zip(KINDS.len()..SLOTS) {
+            assert_eq!(profile.slot(false, KERNEL + at), slot);
         }
-        assert_eq!(profile.slot(false, KERNEL + last), KINDS.len() - 1);
+        let beyond = KERNEL + u64::try_from(all).expect("some");
+        assert_eq!(profile.slot(false, beyond), KINDS.len() - 1);
         assert_eq!(profile.slot(false, KERNEL + 7), KINDS.len() + 7);
     }
 

@@ -37,7 +37,6 @@ use self::tlb::Tlb;
 use crate::awake::{Awake, LATENCY};
 use crate::machine::Machine;
 use crate::options::{Clock, Idle, Options, Timing};
-use crate::profile::Profile;
 use crate::refusal::Refusal;
 use crate::slices;
 use crate::threads::{Role, become_role};
@@ -222,10 +221,6 @@ unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal>
         Some(file) if own => Some(counters(file, cores, accesses.as_ref(), target, &offsets)?),
         _ => None,
     };
-    let profiler = options.profile.as_ref().map(|file| {
-        let profile = Profile::new(file);
-        Profiler::new(profile, &symbols, target, &offsets)
-    });
     let qemu = Qemu {
         target,
         version: version.clone(),
@@ -238,7 +233,7 @@ unsafe fn install(id: u64, info: &Info, words: &[String]) -> Result<(), Refusal>
         cpus: (0..cores).map(|_| AtomicPtr::default()).collect(),
         accesses,
         pmu,
-        profiler,
+        profiler: Profiler::wanted(&options, &symbols, target, &offsets),
         devices: match options.fusion {
             Some(_) => Some(Devices::find().map_err(lacks)?),
             None => None,

@@ -6,6 +6,7 @@ use super::layout::Offsets;
 use super::symbols::{Faulty, Opaque, PerCore, Symbols};
 use super::vcpus::Place;
 use super::{ADD, Target, machine, say};
+use crate::options::Options;
 use crate::profile::{Profile, SLOTS};
 use crate::threads::{Role, role};
 
@@ -18,8 +19,14 @@ pub struct Profiler {
 }
 
 impl Profiler {
-    /// Counters for a profile.
-    pub fn new(profile: Profile, symbols: &Symbols, target: Target, offsets: &Offsets) -> Profiler {
+    /// Counters for a profile, if one is wanted.
+    pub fn wanted(
+        options: &Options,
+        symbols: &Symbols,
+        target: Target,
+        offsets: &Offsets,
+    ) -> Option<Profiler> {
+        let file = options.profile.as_ref()?;
         let place = match target {
             Target::X86_64 => Faulty::find()
                 .ok()
@@ -33,11 +40,11 @@ impl Profiler {
         }
         // SAFETY: QEMU's own plugin interface, at the time for it.
         let counters = unsafe { (symbols.qemu_plugin_scoreboard_new)(SLOTS * size_of::<u64>()) };
-        Profiler {
-            profile,
+        Some(Profiler {
+            profile: Profile::new(file),
             counters,
             place,
-        }
+        })
     }
 
     fn counter(&self, slot: usize) -> PerCore {
