@@ -254,10 +254,12 @@ impl Machine<Fake> {
         // Under the lock, which QEMU's threads sleep by: whoever brought the work has also said so.
         self.emulator.locked(&mut || {
             fake.halted.store(false, Ordering::SeqCst);
+            // While it has its work, as a core of QEMU's that is told to go on: others look without the lock, and would take its kick to have
+            // been for nothing.
+            self.resume(core);
             fake.pending.store(0, Ordering::SeqCst);
             fake.leave.store(false, Ordering::SeqCst);
             fake.called.store(false, Ordering::SeqCst);
-            self.resume(core);
         });
     }
 
