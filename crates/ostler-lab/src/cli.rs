@@ -74,10 +74,6 @@ impl World {
     /// Whose time it is. One that stays up has somebody at it, for whom idle time must pass as it does in earnest.
     fn time(&self, binaries: &Binaries, stay: bool, profile: bool) -> anyhow::Result<Time> {
         if self.time == Clock::Wall {
-            anyhow::ensure!(
-                !profile,
-                "--profile with --time wall: only a machine on its own time counts its instructions; leave one of them out"
-            );
             let plugin = binaries.plugin.as_ref().map(std::path::absolute);
             return Ok(Time::Wall {
                 plugin: plugin.transpose()?,
@@ -303,6 +299,11 @@ fn choose(program: &mut Program, args: &RunArgs) -> anyhow::Result<()> {
 }
 
 fn run_scenario(lab: &LabDir, args: &RunArgs, progress: Progress) -> anyhow::Result<ExitCode> {
+    // Before an image is made for it.
+    anyhow::ensure!(
+        !(args.profile && args.world.time == Clock::Wall),
+        "--profile with --time wall: only a machine on its own time counts its instructions; leave one of them out"
+    );
     let chosen = |program: &mut Program| choose(program, args);
     let (image, binaries, program) = prepare(lab, &args.world, false, progress, chosen)?;
     let needs_steward = program

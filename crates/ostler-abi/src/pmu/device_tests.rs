@@ -33,14 +33,15 @@ impl Tree {
         file
     }
 
+    /// The memory of the machine's counters.
+    fn memory(&self) -> PathBuf {
+        let device = self.root.path().join("bus/pci/devices").join(COUNTERS);
+        device.join("resource2")
+    }
+
     /// The machine's pages as they are now, in the device's memory. Written in place, as a mapping must stay one of it.
     fn show(&self) {
-        let file = self
-            .root
-            .path()
-            .join("bus/pci/devices")
-            .join(COUNTERS)
-            .join("resource2");
+        let file = self.memory();
         let bytes: Vec<u8> = self
             .pages
             .iter()
@@ -100,12 +101,7 @@ fn a_machines_counters_are_read_live() {
 #[test]
 fn windows_are_marked_for_the_machine_and_nothing_else_changes() {
     let tree = Tree::machine(false);
-    let file = tree
-        .root
-        .path()
-        .join("bus/pci/devices")
-        .join(COUNTERS)
-        .join("resource2");
+    let file = tree.memory();
     let before = fs::read(&file).unwrap();
     let marker = Marker::find(tree.root.path()).unwrap().expect("it has one");
     let differs = |mark: u64| {
@@ -139,12 +135,7 @@ fn what_cant_be_read_is_told_with_the_reason() {
         "{error}"
     );
     let cut = Tree::machine(true);
-    let file = cut
-        .root
-        .path()
-        .join("bus/pci/devices")
-        .join(COUNTERS)
-        .join("resource2");
+    let file = cut.memory();
     let opened = fs::OpenOptions::new().write(true).open(&file).unwrap();
     opened.set_len(1024).unwrap();
     let error = explain(&cut.find().unwrap_err());
