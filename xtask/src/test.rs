@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -30,16 +31,17 @@ struct Count {
     skipped: Vec<String>,
     /// Tests that libtest counted as passed although they only said why they can't run.
     said_skip: u32,
+    /// What each step took. A run has an hour, and who makes it longer should see where.
+    times: Vec<(String, Duration)>,
 }
 
 pub fn test(args: &Args) -> Result<()> {
-    run::step("set-up: packages");
-    run::setup_for_tests()?;
-    lint::lint()?;
-
     let mut count = Count::default();
+    run::step("set-up: packages");
+    count.timed("set-up", |_| run::setup_for_tests())?;
+    count.timed("lint", |_| lint::lint())?;
     run::step("tests");
-    cargo_test(&mut count)?;
+    count.timed("tests", cargo_test)?;
     run::step("benches, quick");
     step(&mut count, "quick benches", || {
         bench::bench(&bench::Args::quick())
@@ -58,6 +60,10 @@ pub fn test(args: &Args) -> Result<()> {
             println!("  {skipped}");
         }
     }
+    println!("\nMinutes:");
+    for (name, took) in &count.times {
+        println!("  {:5.1} {name}", took.as_secs_f64() / 60.0);
+    }
     println!(
         "\n{} passed, {} failed, {} skipped",
         count.passed - count.said_skip.min(count.passed),
@@ -72,7 +78,7 @@ pub fn test(args: &Args) -> Result<()> {
 
 /// Runs a step that is one test in itself.
 fn step(count: &mut Count, name: &str, body: impl FnOnce() -> Result<()>) {
-    match body() {
+    match count.timed(name, |_| body()) {
         Ok(()) => count.passed += 1,
         Err(error) => {
             eprintln!("FAILED {name}: {error:#}");
@@ -140,6 +146,14 @@ fn failures(log: &str) -> String {
 }
 
 impl Count {
+    /// Runs a step and notes what it took.
+    fn timed<T>(&mut self, name: &str, body: impl FnOnce(&mut Count) -> T) -> T {
+        let begun = Instant::now();
+        let result = body(self);
+        self.times.push((name.to_owned(), begun.elapsed()));
+        result
+    }
+
     /// Takes what a line of a test runner's output tells.
     fn read(&mut self, line: &str) {
         if let Some(skipped) = line.strip_prefix("SKIP ") {
@@ -164,7 +178,7 @@ impl Count {
 /// The lab's scenarios that CI runs, each with the assertions it holds itself.
 fn lab(count: &mut Count) {
     run::step("the lab");
-    let bin = match artifacts::build() {
+    let bin = match count.timed("static binaries", |_| artifacts::build()) {
         Ok(bin) => bin,
         Err(error) => {
             eprintln!("FAILED building the static binaries: {error:#}");

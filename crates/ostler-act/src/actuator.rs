@@ -25,7 +25,7 @@ use crate::guests::Guests;
 use crate::irqbalance;
 use crate::journal::{Journal, JournalError, Row};
 use crate::settings::{Setting, of_nic};
-use crate::undo::{UndoReport, is_aside, made_by_us, put_back};
+use crate::undo::{UndoReport, is_aside, made_by_us, origins, put_back};
 use crate::{Host, Target, Value};
 
 /// Each value is read again once in so many periods: every ten seconds at 100 ms.
@@ -177,13 +177,10 @@ impl Actuator {
         if self.tick == 1 {
             self.bring_back_from_aside()?;
         }
-        let came_from = |pid| match self.owned.get(&Target::Process { pid })?.row.original {
-            Value::Cgroup(ref home) => Some(home.clone()),
-            _ => None,
-        };
+        let origins = || origins(self.owned.values().map(|owned| &owned.row));
         let guests_changed = self
             .guests
-            .refresh(&*self.host, facts, snapshot, plan, came_from);
+            .refresh(&*self.host, facts, snapshot, plan, origins);
         let nics: Vec<Setting> = plan
             .nics
             .iter()

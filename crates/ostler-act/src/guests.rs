@@ -7,7 +7,7 @@ use ostler_model::{
     Class, CpuSet, Facts, Failure, GuestId, GuestPlan, GuestView, Pid, Plan, Snapshot, Tid,
 };
 
-use crate::layout::{Layout, Placement, survey};
+use crate::layout::{Layout, Origins, Placement, survey};
 use crate::settings::{Setting, of_guest};
 use crate::target::{is_within, parent, started, strip_children};
 use crate::{Host, Target, Value};
@@ -74,7 +74,7 @@ impl Guests {
         facts: &Facts,
         snapshot: &Snapshot,
         plan: &Plan,
-        came_from: impl Fn(Pid) -> Option<String>,
+        origins: impl Fn() -> Origins,
     ) -> bool {
         let online = facts.topology.online();
         let other_cpus = online != self.online;
@@ -84,6 +84,7 @@ impl Guests {
             plan.guest(guest)
                 .is_some_and(|given| given.class != Class::Unmanaged)
         };
+        let mut looked_up = None;
         let before = self.known.len();
         self.known.retain(|guest, known| {
             // A guest that the plan has but one snapshot lacks stays as it is while its process lives.
@@ -120,7 +121,7 @@ impl Guests {
                     known.layout.clone()
                 }
                 _ => {
-                    let layout = survey(host, view, came_from(view.pid));
+                    let layout = survey(host, view, looked_up.get_or_insert_with(&origins));
                     if let Placement::Affinity { why } = &layout.placement {
                         self.fallen_back.push((view.id.clone(), why.clone()));
                     }
@@ -295,7 +296,7 @@ impl Known {
             return None;
         }
         self.looks_left = self.looks_left.saturating_sub(1);
-        let layout = survey(host, view, None);
+        let layout = survey(host, view, &Origins::new());
         let moved = layout != self.layout && matches!(layout.placement, Placement::Libvirt { .. });
         moved.then_some(layout)
     }

@@ -81,8 +81,12 @@ pub enum Placement {
     },
 }
 
-/// Looks where a guest is. `came_from` is the cgroup that the journal says its process was moved from.
-pub fn survey(host: &dyn Host, guest: &GuestView, came_from: Option<String>) -> Layout {
+/// The cgroups that processes were moved from, as the journal says: each goes back there once it is no longer placed.
+pub type Origins = BTreeMap<Pid, String>;
+
+/// Looks where a guest is. A cgroup is not its own where another is to come back to: that one would be frozen and weighed with
+/// it then.
+pub fn survey(host: &dyn Host, guest: &GuestView, origins: &Origins) -> Layout {
     let read = || {
         let text = host
             .read(Root::Proc, &format!("{}/cgroup", guest.pid))
@@ -116,7 +120,7 @@ pub fn survey(host: &dyn Host, guest: &GuestView, came_from: Option<String>) -> 
             weighed: Some(path.clone()),
             domain: Some(path),
             // Without a word from the journal, it was started there by someone; then it is not ours to move away.
-            moved_from: came_from,
+            moved_from: origins.get(&guest.pid).cloned(),
             placement,
         };
     }
@@ -132,7 +136,10 @@ pub fn survey(host: &dyn Host, guest: &GuestView, came_from: Option<String>) -> 
             },
         };
     }
-    if has_to_itself(host, guest.pid, &domain, &children) {
+    let awaited = origins
+        .iter()
+        .any(|(pid, origin)| *pid != guest.pid && *origin == domain);
+    if !awaited && has_to_itself(host, guest.pid, &domain, &children) {
         return Layout {
             weighed: Some(domain.clone()),
             domain: Some(domain),

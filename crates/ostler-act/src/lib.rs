@@ -34,7 +34,7 @@ pub use actuator::{ActConfig, Actuator, GuestPort};
 pub use boost::{VcpuScheduler, VcpuSchedulers};
 pub use host::{Host, LinuxHost, Root, RssView};
 pub use journal::{Journal, JournalError, Row};
-pub use layout::{Layout, Placement, survey};
+pub use layout::{Layout, Origins, Placement, survey};
 pub use preview::{Change, preview};
 pub use scheduler::{BoostError, LinuxSchedulers, SCHED_EXT_ONCE, Scheduler};
 pub use settings::{Setting, settings};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ostler_model::{Facts, Plan, Snapshot};
 use serde::Serialize;
 
-use crate::layout::survey;
+use crate::layout::{Origins, survey};
 use crate::settings::settings;
 use crate::text::sanitised;
 use crate::{Host, Target};
@@ -27,7 +27,7 @@ pub fn preview(host: &dyn Host, facts: &Facts, snapshot: &Snapshot, plan: &Plan)
         .guests
         .iter()
         .filter_map(|given| snapshot.guest(&given.guest))
-        .map(|view| (view.id.clone(), survey(host, view, None)))
+        .map(|view| (view.id.clone(), survey(host, view, &Origins::new())))
         .collect();
     let mut changes = Vec::new();
     for setting in settings(facts, plan, snapshot, &layouts) {

@@ -15,6 +15,7 @@ use ostler_model::{GuestId, Pid, Tid};
 
 use crate::explain::explain;
 use crate::journal::{Journal, JournalError, Row};
+use crate::layout::Origins;
 use crate::order;
 use crate::settings::CPUSET;
 use crate::target::{is_absent, join, parent};
@@ -82,6 +83,16 @@ pub(crate) fn made_by_us<'a>(rows: impl IntoIterator<Item = &'a Row>) -> BTreeSe
         .filter(|row| row.original == Value::Absent)
         .filter_map(|row| match &row.target {
             Target::Dir { cgroup } => Some(cgroup.clone()),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Where processes go back to that were moved.
+pub(crate) fn origins<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Origins {
+    rows.into_iter()
+        .filter_map(|row| match (&row.target, &row.original) {
+            (Target::Process { pid }, Value::Cgroup(origin)) => Some((*pid, origin.clone())),
             _ => None,
         })
         .collect()

@@ -2,7 +2,7 @@
 
 mod world;
 
-use ostler_model::{Class, CpuSet, CpuWeight, ForeignHandling, ForeignPolicy, RunState};
+use ostler_model::{Class, CpuSet, CpuWeight, ForeignHandling, ForeignPolicy, Plan, RunState};
 use proptest::prelude::*;
 use world::kernel::State;
 use world::run::{Run, actuator, cases, undo_all};
@@ -200,4 +200,58 @@ fn a_task_that_was_given_an_old_number_is_left_alone() {
     );
     undo_all(&run.kernel, &run.journal);
     assert_eq!(run.kernel.lock().state.tasks, before);
+}
+
+/// A plan that runs all guests but for one that it suspends, and one that it leaves alone.
+fn plan_of(run: &Run, suspended: Option<usize>, unmanaged: Option<usize>) -> Plan {
+    run.world.even_plan(|at, given| {
+        if Some(at) == suspended {
+            given.run = RunState::Suspended;
+        }
+        if Some(at) == unmanaged {
+            given.class = Class::Unmanaged;
+        }
+    })
+}
+
+/// Of two guests that shared a cgroup one is moved out first, and comes back while the other is suspended: the cgroup that it
+/// comes back to was never the other's own, though that was alone in it meanwhile.
+#[test]
+fn a_guest_that_comes_back_is_not_suspended_with_another() {
+    for kind in [Kind::Shared, Kind::Blocked] {
+        for (first, other) in [(0, 1), (1, 0)] {
+            let run = Run::new(7, &[kind, kind], false);
+            // Nobody else is there.
+            for kernel in [&run.kernel, &run.twin] {
+                kernel.lock().state.tasks.remove(&900);
+            }
+            let mut steward = actuator(&run.kernel, &run.journal, ForeignPolicy::Respect);
+            for (suspended, unmanaged) in [
+                (Some(first), Some(other)),
+                (Some(other), Some(first)),
+                (None, Some(other)),
+            ] {
+                let plan = plan_of(&run, suspended, unmanaged);
+                for _ in 0..2 {
+                    let snapshot = run.world.snapshot(&run.kernel);
+                    steward
+                        .apply(&facts(), &snapshot, &plan)
+                        .expect("a journal");
+                }
+                let state = &run.kernel.lock().state;
+                for (at, guest) in run.world.guests.iter().enumerate() {
+                    let cgroup = &state.tasks[&guest.pid].cgroup;
+                    let within = |path: &String| cgroup.starts_with(path.as_str());
+                    let frozen = state
+                        .cgroups
+                        .iter()
+                        .any(|(path, cgroup)| cgroup.frozen && within(path));
+                    assert_eq!(frozen, Some(at) == suspended, "{kind:?}: {guest:?}");
+                }
+            }
+            drop(steward);
+            let report = undo_all(&run.kernel, &run.journal);
+            run.assert_as_found(&report, "after undo");
+        }
+    }
 }

@@ -4,7 +4,7 @@
 
 mod world;
 
-use ostler_act::{Actuator, Placement, survey};
+use ostler_act::{Actuator, Origins, Placement, survey};
 use ostler_model::{
     Class, CpuSet, CpuWeight, ForeignPolicy, GuestId, GuestPlan, Plan, RunState, Snapshot,
 };
@@ -163,7 +163,7 @@ fn a_domain_that_starts_stays_in_libvirts_tree() {
         }
     });
     let guest = &stage.snapshot().guests[0];
-    let layout = survey(&stage.kernel, guest, None);
+    let layout = survey(&stage.kernel, guest, &Origins::new());
     assert!(
         matches!(&layout.placement, Placement::Libvirt { vcpus, .. } if vcpus.is_empty()),
         "{layout:?}"

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ostler_act::{
-    Actuator, Host, Journal, LinuxHost, Placement, Target, UndoReport, Value, settings, survey,
-    undo,
+    Actuator, Host, Journal, LinuxHost, Origins, Placement, Target, UndoReport, Value, settings,
+    survey, undo,
 };
 use ostler_model::{
     Class, CpuSet, CpuWeight, ForeignPolicy, GuestPlan, PinVerdict, Plan, RunState,
@@ -174,7 +174,7 @@ proptest! {
         let layouts: BTreeMap<_, _> = snapshot
             .guests
             .iter()
-            .map(|guest| (guest.id.clone(), survey(&run.kernel, guest, None)))
+            .map(|guest| (guest.id.clone(), survey(&run.kernel, guest, &Origins::new())))
             .collect();
         let settings = settings(&facts(), &plan, &snapshot, &layouts);
         let targets: BTreeSet<&Target> = settings.iter().map(|setting| &setting.target).collect();

@@ -2,45 +2,19 @@
 
 mod world;
 
-use ostler_model::{Class, CpuSet, CpuWeight, ForeignPolicy, GuestPlan, Plan, RunState};
+use ostler_model::{Class, CpuWeight, ForeignPolicy, Plan};
 use world::run::{Run, actuator, undo_all};
 use world::{Kind, facts};
 
 /// A plan in which the first guest is best-effort and has this weight, and the others are latency-critical.
 fn plan_of(run: &Run, weight: CpuWeight) -> Plan {
-    let cpus = CpuSet::range(0, 2);
-    let mut guests: Vec<GuestPlan> = run
-        .world
-        .guests
-        .iter()
-        .enumerate()
-        .map(|(at, guest)| GuestPlan {
-            guest: guest.id.clone(),
-            class: if at == 0 {
-                Class::BestEffort
-            } else {
-                Class::LatencyCritical
-            },
-            run: RunState::Running,
-            vcpu_cpus: cpus,
-            vcpu_pins: Vec::new(),
-            vhost_cpus: cpus,
-            vhost_pins: Vec::new(),
-            emulator_cpus: cpus,
-            weight: if at == 0 {
-                weight
-            } else {
-                CpuWeight::Untouched
-            },
-            vcpus_active: None,
-            queues: None,
-        })
-        .collect();
-    guests.sort_by(|a, b| a.guest.cmp(&b.guest));
-    Plan {
-        guests,
-        ..Plan::default()
-    }
+    run.world.even_plan(|at, given| {
+        if at == 0 {
+            given.weight = weight;
+        } else {
+            given.class = Class::LatencyCritical;
+        }
+    })
 }
 
 /// A host whose cgroups hand no cpu controller down by themselves.

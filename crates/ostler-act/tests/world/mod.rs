@@ -343,6 +343,36 @@ impl World {
         }
     }
 
+    /// A plan in which all guests are best-effort and run on the same two cores, save for what is said of each by its place.
+    pub fn even_plan(&self, say: impl Fn(usize, &mut GuestPlan)) -> Plan {
+        let cpus = CpuSet::range(0, 2);
+        let guests = self.guests.iter().enumerate();
+        let mut guests: Vec<GuestPlan> = guests
+            .map(|(at, guest)| {
+                let mut given = GuestPlan {
+                    guest: guest.id.clone(),
+                    class: Class::BestEffort,
+                    run: RunState::Running,
+                    vcpu_cpus: cpus,
+                    vcpu_pins: Vec::new(),
+                    vhost_cpus: cpus,
+                    vhost_pins: Vec::new(),
+                    emulator_cpus: cpus,
+                    weight: CpuWeight::Untouched,
+                    vcpus_active: None,
+                    queues: None,
+                };
+                say(at, &mut given);
+                given
+            })
+            .collect();
+        guests.sort_by(|a, b| a.guest.cmp(&b.guest));
+        Plan {
+            guests,
+            ..Plan::default()
+        }
+    }
+
     /// A plan for all guests; some may be unmanaged in it, or not in it at all.
     pub fn plan(&mut self, dice: &mut Dice) -> Plan {
         self.generation += 1;
