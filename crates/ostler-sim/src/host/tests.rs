@@ -44,6 +44,8 @@ struct Act {
     in_kernel: bool,
     /// Otherwise between timers for which it leaves its guest, if there are any.
     timer: Option<u64>,
+    /// How often it has left its guest, which it does behind each piece, if it does.
+    exits: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -69,6 +71,9 @@ impl Work for Actors {
         let habit = self.act(thread).habit;
         if let Some(at) = self.act(thread).woken_at.take() {
             self.act(thread).delays.push(now.0 - at.0);
+        }
+        if let Some(exits) = &mut self.act(thread).exits {
+            *exits += 1;
         }
         match habit {
             Habit::Spin => return Next::Spin,
@@ -145,6 +150,11 @@ impl Work for Actors {
         self.acts[(thread.0 - self.first) as usize].in_kernel
     }
 
+    fn exits(&self, thread: ThreadId) -> u64 {
+        let act = &self.acts[(thread.0 - self.first) as usize];
+        act.exits.unwrap_or_default()
+    }
+
     fn leaves_at(&self, thread: ThreadId, now: Nanos) -> Option<Nanos> {
         let act = &self.acts[(thread.0 - self.first) as usize];
         let timer = act.timer.filter(|_| !act.in_kernel)?;
@@ -196,6 +206,7 @@ fn world_with(
         delays: Vec::new(),
         in_kernel: false,
         timer: None,
+        exits: None,
     });
     let actors = Actors {
         acts: acts.collect(),

@@ -20,6 +20,30 @@ fn a_guests_weight_counts_as_often_as_its_threads_would_run_at_once() {
     }
 }
 
+/// Threads that go from core to core count on, wherever they are.
+#[test]
+fn a_guest_weighs_as_much_while_its_threads_move() {
+    let on = |cpu| CpuSet::single(CpuId(cpu));
+    let threads = [0, 1, 2].map(|cpu| (Some(0), on(cpu), Habit::Spin));
+    let six = topology(1, 1, 6, false);
+    let mut world = world_with(&six, &threads, costs_of(&six, Kernel::Linux7_3));
+    for round in 0..300 {
+        world.run(Nanos(round * 10_000_000)).unwrap();
+        let would_run = world.host.groups[0].tasks as f64 / f64::from(crate::host::fair::WEIGHT);
+        assert!(
+            round < 100 || (2.8..=3.0).contains(&would_run),
+            "{would_run} in round {round}"
+        );
+        for at in 0..3 {
+            let thread = ThreadId(world.host.own_threads() + at);
+            let cpu = at + 3 * (round as u32 % 2);
+            world
+                .act(|host, scene| host.set_affinity(thread, on(cpu), scene))
+                .unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_guests_threads_on_a_core_share_what_it_has_there() {
     let threads: Vec<_> = [0, 1, 1, 1, 2]

@@ -68,6 +68,20 @@ fn a_mark_is_seen_when_the_guest_is_left_for_a_timer_unless_the_thread_is_in_the
 }
 
 #[test]
+fn a_mark_is_seen_when_the_thread_leaves_its_guest_by_itself() {
+    let longest = |exits| {
+        let mut world = beside(Kernel::Linux7_3, true);
+        world.work.acts[2].habit = Habit::Pieces(500_000);
+        world.work.acts[2].exits = exits;
+        (waits(&mut world)[97], world.host.costs.tick)
+    };
+    let (exiting, _) = longest(Some(0));
+    assert!((1..=500_000).contains(&exiting), "{exiting}");
+    let (staying, tick) = longest(None);
+    assert!((tick / 2..=tick).contains(&staying), "{staying}");
+}
+
+#[test]
 fn a_core_that_shares_no_cache_with_the_wakers_is_interrupted() {
     assert_eq!(waits(&mut beside(Kernel::Linux7_3, false))[97], 0);
 }
