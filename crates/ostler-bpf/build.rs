@@ -10,7 +10,7 @@ use libbpf_cargo::SkeletonBuilder;
 const CLANG_MAJOR_MIN: u32 = 15;
 
 /// A folder each.
-const PROGRAMS: [&str; 4] = ["boost", "sense", "tap", "vcpus"];
+const PROGRAMS: [&str; 5] = ["boost", "least", "sense", "tap", "vcpus"];
 
 fn main() {
     let root = Path::new(&env::var_os("CARGO_MANIFEST_DIR").expect("set by cargo")).join("../..");

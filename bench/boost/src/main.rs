@@ -16,7 +16,7 @@ use ostler_act::{Host as _, LinuxHost};
 use ostler_lab::machine::guest_address;
 use ostler_lab::scenario;
 use ostler_model::{CpuSet, Pid, Tid};
-use probe::Size;
+use probe::{Loaded, Size};
 
 /// What no case may cost more than with the kernel's own scheduler.
 const GOAL: f64 = 1.03;
@@ -55,7 +55,7 @@ enum Verb {
 
 #[derive(clap::Subcommand)]
 enum Probe {
-    /// The workloads under both schedulers, in turn.
+    /// The workloads under each scheduler, in turn.
     Compare {
         #[command(flatten)]
         size: Size,
@@ -84,6 +84,8 @@ enum Probe {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Ours,
+    /// The least that a scheduler does with sched_ext.
+    Least,
     Baseline,
 }
 
@@ -91,6 +93,7 @@ impl std::fmt::Display for Side {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Side::Ours => "ours",
+            Side::Least => "least",
             Side::Baseline => "baseline",
         })
     }
@@ -102,8 +105,8 @@ fn main() -> Result<()> {
         Some(Verb::Worker { work }) => worker::run(work),
         Some(Verb::Probe { probe }) => match probe {
             Probe::Compare { size, on } => {
-                let ours = || probe::load(on).map(Some);
-                probe::compare(&size, on, ours, |case, side, ns| {
+                let by = |side| Loaded::of(side, on);
+                probe::compare(&size, on, by, |case, side, ns| {
                     println!("FIGURE {case} {side} {ns}");
                 })
             }
@@ -126,6 +129,8 @@ fn full(args: &HostArgs) -> Result<()> {
     for (case, sides) in &told.figures {
         let line = line(case, "ms", &sides.ours, &sides.baseline, 1e6)?;
         line.print(args);
+        let floor = format!("{case}-least");
+        self::line(&floor, "ms", &sides.least, &sides.baseline, 1e6)?.print(args);
         let ratio = line
             .ratio
             .context("the kernel's own scheduler took no time")?;
@@ -159,7 +164,7 @@ fn full(args: &HostArgs) -> Result<()> {
     Ok(())
 }
 
-/// Workers on this machine, under its own scheduler on both sides: it shows that they work, and holds nothing.
+/// Workers on this machine, under its own scheduler on all sides: it shows that they work, and holds nothing.
 fn quick(args: &Args) -> Result<()> {
     let size = Size {
         rounds: 1,
@@ -172,7 +177,7 @@ fn quick(args: &Args) -> Result<()> {
     probe::compare(
         &size,
         here,
-        || Ok(None),
+        |_| Ok(Loaded::Nobodys),
         |case, side, ns| told.figure(case, side, ns as f64),
     )?;
     for (case, sides) in &told.figures {
@@ -198,6 +203,7 @@ struct Told {
 #[derive(Debug, Default, PartialEq)]
 struct Sides {
     ours: Vec<f64>,
+    least: Vec<f64>,
     baseline: Vec<f64>,
 }
 
@@ -206,6 +212,7 @@ impl Told {
         let sides = self.figures.entry(case.to_owned()).or_default();
         match side {
             Side::Ours => sides.ours.push(ns),
+            Side::Least => sides.least.push(ns),
             Side::Baseline => sides.baseline.push(ns),
         }
     }
@@ -218,6 +225,7 @@ impl Told {
                 ["FIGURE", case, side, ns] => {
                     let side = match side {
                         "ours" => Side::Ours,
+                        "least" => Side::Least,
                         "baseline" => Side::Baseline,
                         _ => bail!(wrong()),
                     };
@@ -275,13 +283,13 @@ mod tests {
 
     #[test]
     fn figures_are_picked_out_of_what_is_printed() {
-        let printed = "FIGURE loop ours 100\n[    1.0] noise\r\nFIGURE loop baseline 50\r\n\
+        let printed = "FIGURE loop ours 100\n[    1.0] noise\r\nFIGURE loop baseline 50\r\nFIGURE loop least 70\n\
                        HOOK boost_tick_op 2 200\nHOOK boost_on_pio 0 0\nHOOK boost_tick_op 1 100\nEND\n";
         let told = Told::parse(printed).expect("figures");
         let loops = &told.figures["loop"];
         assert_eq!(
-            (&loops.ours[..], &loops.baseline[..]),
-            (&[100.0][..], &[50.0][..])
+            (&loops.ours[..], &loops.least[..], &loops.baseline[..]),
+            (&[100.0][..], &[70.0][..], &[50.0][..])
         );
         assert_eq!(told.hooks.len(), 1, "one that never ran has no cost");
         let tick = told.hooks["boost_tick_op"];

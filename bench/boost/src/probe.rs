@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
+use libbpf_rs::{Link, Object, ObjectBuilder};
 use ostler_act::{Host as _, LinuxHost, SCHED_EXT_ONCE, Scheduler, VcpuScheduler as _};
 use ostler_boost::{Config, Settings};
 use ostler_model::{CpuSet, Pid, Tid};
@@ -35,27 +36,64 @@ pub fn cases(size: &Size) -> [(&'static str, usize, [String; 2]); 4] {
     ]
 }
 
+/// The scheduler that is loaded; where it is nobody's, the kernel's own has the workers.
+pub enum Loaded {
+    Nobodys,
+    Ours(Scheduler),
+    Least { _least: Least },
+}
+
+impl Loaded {
+    /// Whoever it is to be, on these cores.
+    pub fn of(side: Side, on: CpuSet) -> Result<Loaded> {
+        Ok(match side {
+            Side::Ours => Loaded::Ours(load(on)?),
+            Side::Least => Loaded::Least {
+                _least: Least::load()?,
+            },
+            Side::Baseline => Loaded::Nobodys,
+        })
+    }
+}
+
+/// `bpf/least`, while this lives.
+pub struct Least {
+    _ops: Link,
+    _object: Object,
+}
+
+impl Least {
+    fn load() -> Result<Least> {
+        let open = ObjectBuilder::default().open_memory(ostler_bpf::LEAST);
+        let mut object = open
+            .and_then(libbpf_rs::OpenObject::load)
+            .context("could not load the least scheduler")?;
+        let ops = ostler_bpf::map(&mut object, "least_ops")
+            .attach_struct_ops()
+            .context("could not start the least scheduler")?;
+        Ok(Least {
+            _ops: ops,
+            _object: object,
+        })
+    }
+}
+
 /// Measures, on cores of which nobody else makes use, and tells each figure: of which case, whose, and how many ns.
 pub fn compare(
     size: &Size,
     on: CpuSet,
-    ours: impl Fn() -> Result<Option<Scheduler>>,
+    load: impl Fn(Side) -> Result<Loaded>,
     mut tell: impl FnMut(&str, Side, u64),
 ) -> Result<()> {
     for (case, workers, work) in cases(size) {
         for round in 0..=size.rounds {
             // Whoever goes first in a round doesn't always.
-            let sides = match round % 2 {
-                0 => [Side::Ours, Side::Baseline],
-                _ => [Side::Baseline, Side::Ours],
-            };
+            let mut sides = [Side::Ours, Side::Baseline, Side::Least];
+            sides.rotate_left(round as usize % 3);
             for side in sides {
-                // It is loaded for its own runs alone: loaded and idle, it would have its part in the baseline's cost.
-                let scheduler = match side {
-                    Side::Ours => ours()?,
-                    Side::Baseline => None,
-                };
-                let took = measure(scheduler.as_ref(), on, workers, &work)
+                // One is loaded for its own runs alone: loaded and idle, it would have its part in the baseline's cost.
+                let loaded = load(side)?;
+                let took = measure(&loaded, on, workers, &work)
                     .with_context(|| format!("{case}, {side}"))?;
                 // The first warms caches.
                 if round == 0 {
@@ -74,9 +112,9 @@ pub fn compare(
 /// What each program of ours takes while the workloads run. The clock is read twice for each run of a program then, so this is apart.
 pub fn hooks_of_threads(size: &Size, on: CpuSet) -> Result<()> {
     let _counted = Counting::start()?;
-    let scheduler = load(on)?;
+    let loaded = Loaded::of(Side::Ours, on)?;
     for (case, workers, work) in cases(size) {
-        measure(Some(&scheduler), on, workers, &work).with_context(|| case.to_owned())?;
+        measure(&loaded, on, workers, &work).with_context(|| case.to_owned())?;
     }
     print_hooks()
 }
@@ -87,7 +125,8 @@ pub fn hooks_of_guest(on: CpuSet, qemu: Pid, command: &[String]) -> Result<()> {
     let _counted = Counting::start()?;
     let scheduler = load(on)?;
     let vcpus = vcpus(qemu)?;
-    admit(&scheduler, on, qemu, 1, &vcpus)?;
+    scheduler.own(qemu, 1)?;
+    admit(on, &vcpus)?;
     let done = Command::new(program)
         .args(arguments)
         .stdout(Stdio::null())
@@ -144,20 +183,22 @@ pub fn load(on: CpuSet) -> Result<Scheduler> {
         .context("could not load our scheduler")
 }
 
-fn admit(
-    scheduler: &Scheduler,
-    on: CpuSet,
-    process: Pid,
-    guest: u32,
-    threads: &[Tid],
-) -> Result<()> {
-    scheduler.own(process, guest)?;
+/// Hands threads to whichever scheduler is loaded.
+fn admit(on: CpuSet, threads: &[Tid]) -> Result<()> {
+    let host = LinuxHost::detect();
+    confine(on, threads)?;
+    for &thread in threads {
+        host.set_policy(thread, SCHED_EXT_ONCE)
+            .context("could not let a thread in")?;
+    }
+    Ok(())
+}
+
+fn confine(on: CpuSet, threads: &[Tid]) -> Result<()> {
     let host = LinuxHost::detect();
     for &thread in threads {
         host.set_affinity(thread, &on)
             .context("could not move a thread")?;
-        host.set_policy(thread, SCHED_EXT_ONCE)
-            .context("could not let a thread in")?;
     }
     Ok(())
 }
@@ -168,33 +209,18 @@ struct Took {
     p99_ns: Option<u64>,
 }
 
-fn measure(
-    scheduler: Option<&Scheduler>,
-    on: CpuSet,
-    workers: usize,
-    work: &[String; 2],
-) -> Result<Took> {
+fn measure(loaded: &Loaded, on: CpuSet, workers: usize, work: &[String; 2]) -> Result<Took> {
     let mut all = Vec::new();
     for guest in 1..=workers {
         let worker = Worker::start(work)?;
-        match scheduler {
-            Some(scheduler) => {
+        match loaded {
+            Loaded::Ours(scheduler) => {
                 let number = u32::try_from(guest).context("so many guests")?;
-                admit(
-                    scheduler,
-                    on,
-                    Pid(worker.process.id()),
-                    number,
-                    &worker.threads,
-                )?;
+                scheduler.own(Pid(worker.process.id()), number)?;
+                admit(on, &worker.threads)?;
             }
-            None => {
-                for thread in &worker.threads {
-                    LinuxHost::detect()
-                        .set_affinity(*thread, &on)
-                        .context("could not move a thread")?;
-                }
-            }
+            Loaded::Least { .. } => admit(on, &worker.threads)?,
+            Loaded::Nobodys => confine(on, &worker.threads)?,
         }
         all.push(worker);
     }
@@ -205,9 +231,21 @@ fn measure(
         .iter_mut()
         .map(Worker::done)
         .collect::<Result<Vec<_>>>()?;
-    if let Some(scheduler) = scheduler {
-        let end = scheduler.end()?;
-        ensure!(end.is_none(), "our scheduler ended: {end:?}");
+    // The kernel has the workers of one that it ended, and the figures would be its own.
+    match loaded {
+        Loaded::Ours(scheduler) => {
+            let end = scheduler.end()?;
+            ensure!(end.is_none(), "our scheduler ended: {end:?}");
+        }
+        Loaded::Least { .. } => {
+            let runs = std::fs::read_to_string("/sys/kernel/sched_ext/root/ops");
+            let runs = runs.unwrap_or_default();
+            ensure!(
+                runs.starts_with("least"),
+                "the least scheduler ended, and {runs:?} is loaded"
+            );
+        }
+        Loaded::Nobodys => {}
     }
     let begin = spans
         .iter()

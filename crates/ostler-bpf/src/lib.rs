@@ -179,6 +179,7 @@ macro_rules! objects {
 
 objects! {
     BOOST: "/boost.bpf.o", "`bpf/boost`: a scheduler for vCPUs.";
+    LEAST: "/least.bpf.o", "`bpf/least`: what `bench/boost` lays beside it.";
     SENSE: "/sense.bpf.o", "`bpf/sense`: where CPUs' time goes.";
     TAP: "/tap.bpf.o", "`bpf/tap`: response times on guests' taps.";
     VCPUS: "/vcpus.bpf.o", "`bpf/vcpus`: which thread runs which vCPU.";

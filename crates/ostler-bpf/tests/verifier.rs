@@ -13,7 +13,7 @@ use std::path::Path;
 use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::{ObjectBuilder, Program};
 
-/// Name, object, and what must be there for it to load.
+/// Name, object, and what must be there for it to load. `LEAST` is for a bench alone.
 const OBJECTS: [(&str, &[u8], &[&str]); 4] = [
     ("boost", ostler_bpf::BOOST, &[SCHED_EXT, "/sys/module/kvm"]),
     ("sense", ostler_bpf::SENSE, &[]),

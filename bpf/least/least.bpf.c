@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The least that a scheduler for several cores does with sched_ext: one queue, whoever came first
+ * goes first, a turn each. The kernel's own choice of a core for one that is woken, no accounts, no
+ * maps.
+ *
+ * It isn't for use. What it takes is what sched_ext itself takes of a host: bench/boost lays it
+ * beside ours, as what no scheduler that is loaded can be below.
+ */
+#include "ostler_sched.h"
+#include <bpf/bpf_tracing.h>
+
+char _license[] SEC("license") = "GPL";
+
+#define QUEUE 0
+/* As long as ours are, in whole ticks of 4 ms. */
+#define TURN_NS 4000000ULL
+
+SEC("struct_ops/least_enqueue")
+void BPF_PROG(least_enqueue, struct task_struct *p, __u64 enq_flags)
+{
+	scx_insert(p, QUEUE, TURN_NS, enq_flags);
+}
+
+SEC("struct_ops/least_dispatch")
+void BPF_PROG(least_dispatch, __s32 cpu, struct task_struct *prev)
+{
+	scx_move_first(QUEUE);
+}
+
+SEC("struct_ops.s/least_init")
+__s32 BPF_PROG(least_init)
+{
+	return scx_bpf_create_dsq(QUEUE, -1);
+}
+
+SEC(".struct_ops.link")
+struct sched_ext_ops least_ops = {
+    .enqueue = (void *)least_enqueue,
+    .dispatch = (void *)least_dispatch,
+    .init = (void *)least_init,
+    .flags = 8, /* SCX_OPS_SWITCH_PARTIAL */
+    .timeout_ms = 5000,
+    .name = "least",
+};
