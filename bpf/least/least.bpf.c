@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The least that a scheduler for several cores does with sched_ext: one queue, whoever came first
- * goes first, a turn each. The kernel's own choice of a core for one that is woken, no accounts, no
- * maps.
+ * goes first, a turn each. No accounts, no maps.
  *
  * It isn't for use. What it takes is what sched_ext itself takes of a host: bench/boost lays it
  * beside ours, as what no scheduler that is loaded can be below.
@@ -15,6 +14,21 @@ char _license[] SEC("license") = "GPL";
 #define QUEUE 0
 /* As long as ours are, in whole ticks of 4 ms. */
 #define TURN_NS 4000000ULL
+
+/*
+ * An idle core, or the queue. The kernel's own choice would keep two that wake each other on a core
+ * past all that wait, which costs little and shares nothing.
+ */
+SEC("struct_ops/least_select_cpu")
+__s32 BPF_PROG(least_select_cpu, struct task_struct *p, __s32 prev_cpu, __u64 wake_flags)
+{
+	__s32 idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+
+	if (idle < 0)
+		return prev_cpu;
+	scx_insert(p, SCX(scx_dsq_id_flags, SCX_DSQ_LOCAL), TURN_NS, 0);
+	return idle;
+}
 
 SEC("struct_ops/least_enqueue")
 void BPF_PROG(least_enqueue, struct task_struct *p, __u64 enq_flags)
@@ -36,6 +50,7 @@ __s32 BPF_PROG(least_init)
 
 SEC(".struct_ops.link")
 struct sched_ext_ops least_ops = {
+    .select_cpu = (void *)least_select_cpu,
     .enqueue = (void *)least_enqueue,
     .dispatch = (void *)least_dispatch,
     .init = (void *)least_init,
