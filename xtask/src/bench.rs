@@ -73,7 +73,7 @@ pub fn bench(args: &Args) -> Result<()> {
         &args.names
     };
     let rev = revision();
-    let mut lines = Vec::new();
+    let (mut lines, mut broken) = (Vec::new(), Vec::new());
     for name in chosen {
         if !args.json {
             run::step(&format!("bench {name}"));
@@ -84,9 +84,22 @@ pub fn bench(args: &Args) -> Result<()> {
             words: quick.into_iter().collect(),
             json: args.json,
         };
-        lines.extend(program.run(&rev).with_context(|| format!("bench {name}"))?);
+        // What one has missed is no reason to keep the others from running, nor its figures from the report.
+        if let Err(why) = program.run(&rev, &mut lines) {
+            eprintln!("FAILED bench {name}: {why:#}");
+            broken.push(name.as_str());
+        }
     }
-    report(args.report.as_deref(), &lines)
+    report(args.report.as_deref(), &lines)?;
+    if !broken.is_empty() {
+        bail!(
+            "{} of {} benches failed, for what is told above: {}",
+            broken.len(),
+            chosen.len(),
+            broken.join(", ")
+        );
+    }
+    Ok(())
 }
 
 /// The papers' figures: a bench that takes names.
@@ -110,7 +123,10 @@ pub fn paper(args: &PaperArgs) -> Result<()> {
         words,
         json: args.json,
     };
-    report(args.report.as_deref(), &program.run(&revision())?)
+    let mut lines = Vec::new();
+    let done = program.run(&revision(), &mut lines);
+    report(args.report.as_deref(), &lines)?;
+    done
 }
 
 fn report(file: Option<&Path>, lines: &[BenchLine]) -> Result<()> {
@@ -143,7 +159,8 @@ struct Program<'a> {
 }
 
 impl Program<'_> {
-    fn run(&self, rev: &str) -> Result<Vec<BenchLine>> {
+    /// Runs it, and adds to `lines` what it prints, also if it fails then.
+    fn run(&self, rev: &str, lines: &mut Vec<BenchLine>) -> Result<()> {
         let mut cargo = run::cargo();
         cargo
             .args(RUN)
@@ -157,11 +174,11 @@ impl Program<'_> {
             .spawn()
             .context("could not start cargo")?;
         let printed = bench.stdout.take().context("it has no output")?;
-        let mut lines = Vec::new();
+        let before = lines.len();
         // As they come: a bench may take an hour, and what it has measured until it is interrupted was measured.
         let shown = BufReader::new(printed)
             .lines()
-            .try_for_each(|text| show(&text?, self.json, &mut lines));
+            .try_for_each(|text| show(&text?, self.json, lines));
         // One whose output nobody reads any more ends when it prints next.
         let status = bench.wait().context("could not wait for it")?;
         shown?;
@@ -169,10 +186,10 @@ impl Program<'_> {
         if !status.success() {
             bail!("it ended with {status}");
         }
-        if lines.is_empty() {
+        if lines.len() == before {
             bail!("it printed no result");
         }
-        Ok(lines)
+        Ok(())
     }
 }
 
