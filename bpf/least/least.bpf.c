@@ -3,8 +3,8 @@
  * The least that a scheduler for several cores does with sched_ext: one queue, whoever came first
  * goes first, a turn each. No accounts, no maps.
  *
- * It isn't for use. What it takes is what sched_ext itself takes of a host: bench/boost lays it
- * beside ours, as what no scheduler that is loaded can be below.
+ * It isn't for use. bench/boost lays it beside ours: what it takes is nearly all sched_ext's own,
+ * and one that keeps accounts and still shares its cores has that to pay, too.
  */
 #include "ostler_sched.h"
 #include <bpf/bpf_tracing.h>
