@@ -90,6 +90,16 @@ pub trait VcpuScheduler {
     fn end(&self) -> Result<Option<String>, BoostError>;
     /// What it can't be told of by this kernel, and why.
     fn deaf_to(&self) -> Vec<String>;
+    /// Ends it and starts one that knows nobody, with other settings and domains. That is soon done: nothing is verified anew.
+    ///
+    /// # Errors
+    ///
+    /// Why there can't be one any more, and what to do.
+    fn again(
+        self: Box<Self>,
+        settings: Settings,
+        domains: &[ostler_model::CpuSet],
+    ) -> Result<Box<dyn VcpuScheduler + Send>, BoostError>;
 }
 
 /// The scheduler and the guests that it has.
@@ -165,10 +175,9 @@ impl Boost {
             loaded.plan.settings != plan.settings || loaded.plan.domains != plan.domains
         };
         if self.loaded.as_ref().is_some_and(other) {
-            self.loaded = None;
             changed |= self.leave();
         }
-        if self.loaded.is_none() {
+        if self.loaded.as_ref().is_none_or(other) {
             self.load(plan, tick, outcome);
         }
         changed |= self.take_in(host, plan, snapshot, outcome);
@@ -211,14 +220,21 @@ impl Boost {
         self.trouble.again = tick.saturating_add(wait);
     }
 
+    /// Loads one as the plan says, in the place of one that is otherwise.
     fn load(&mut self, plan: &BoostPlan, tick: u64, outcome: &mut Outcome) {
+        let last = self.loaded.take();
         let Some(source) = &self.source else { return };
         let again = self.trouble.with != Some(plan.settings)
             || (self.trouble.times < TIMES_MAX && tick >= self.trouble.again);
         if !again {
             return;
         }
-        match source.load(settings(&plan.settings), &plan.domains) {
+        let settings = settings(&plan.settings);
+        let done = match last {
+            Some(last) => last.scheduler.again(settings, &plan.domains),
+            None => source.load(settings, &plan.domains),
+        };
+        match done {
             Ok(scheduler) => {
                 self.loaded = Some(Loaded {
                     scheduler,

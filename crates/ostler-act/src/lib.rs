@@ -36,7 +36,7 @@ pub use host::{Host, LinuxHost, Root, RssView};
 pub use journal::{Journal, JournalError, Row};
 pub use layout::{Layout, Origins, Placement, survey};
 pub use preview::{Change, preview};
-pub use scheduler::{BoostError, LinuxSchedulers, SCHED_EXT_ONCE, Scheduler};
+pub use scheduler::{BoostError, LinuxSchedulers, Programs, SCHED_EXT_ONCE, Scheduler};
 pub use settings::{Setting, settings};
 pub use target::{Target, Value};
 pub use undo::{Left, UndoReport, undo};

@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, ProgramInput};
+use libbpf_rs::{Link, MapCore, MapFlags, MapType, Object, ObjectBuilder, ProgramInput};
 use ostler_boost::{
     CORES_MAX, Core, DOMAIN_CORES_MAX, Delays, Domain, End, Guest, NOBODY, Service, Settings,
     Thread, places,
@@ -104,35 +104,73 @@ impl VcpuSchedulers for LinuxSchedulers {
     }
 }
 
-/// The loaded scheduler. It ends when this is dropped.
-#[derive(Debug)]
-pub struct Scheduler {
-    /// There is one place to say for whom an event is.
-    telling: Mutex<()>,
-    object: Object,
-    _ops: Link,
-    _hooks: Vec<Link>,
-    deaf_to: Vec<String>,
+/// What a host is like on which schedulers are started.
+#[derive(Clone, Debug)]
+struct Place {
+    sys: PathBuf,
+    /// Its possible CPUs are below this.
+    possible: u32,
 }
 
-impl Scheduler {
-    /// Loads it and hands it all threads that have its policy. Cores in no domain are each one of their own.
+/// The scheduler's programs in the kernel, which schedule nobody until they are started.
+///
+/// The verifier goes through two hundred thousand instructions to let them in (bpf/verifier.toml), which is most of a second. So who wants a scheduler with other
+/// settings or domains starts these again: all that their maps hold of the last one is forgotten.
+#[derive(Debug)]
+pub struct Programs {
+    object: Object,
+    /// Hooks that this kernel doesn't take, and why.
+    without: Vec<(Hook, String)>,
+    place: Place,
+    /// They have been a scheduler's before.
+    used: bool,
+}
+
+impl Programs {
+    /// Loads them. Where KVM isn't loaded, or hides a function, that is without those hooks: see [`VcpuScheduler::deaf_to`].
     ///
-    /// Where KVM isn't loaded, or hides a function, it runs without those hooks: see [`VcpuScheduler::deaf_to`].
+    /// # Errors
+    ///
+    /// Why there can't be such a scheduler here, and what to do.
+    pub fn load(sys: &Path, possible: u32) -> Result<Programs, BoostError> {
+        Programs::load_in(Place {
+            sys: sys.to_owned(),
+            possible,
+        })
+    }
+
+    fn load_in(place: Place) -> Result<Programs, BoostError> {
+        quiet_libbpf();
+        available(&place.sys)?;
+        require_btf(&place.sys)?;
+        let (object, without) =
+            with_hooks(load).map_err(|e| step("load the vCPU scheduler", &e))?;
+        forget_warning();
+        Ok(Programs {
+            object,
+            without,
+            place,
+            used: false,
+        })
+    }
+
+    /// Starts the scheduler and hands it all threads that have its policy. Cores in no domain are each one of their own.
     ///
     /// # Errors
     ///
     /// Why there can't be one here, and what to do.
-    pub fn load(
-        sys: &Path,
+    pub fn start(
+        mut self,
         settings: Settings,
         domains: &[CpuSet],
-        possible: u32,
     ) -> Result<Scheduler, BoostError> {
-        quiet_libbpf();
-        available(sys)?;
-        require_btf(sys)?;
-        let domains = whole(domains, possible)?;
+        let domains = whole(domains, self.place.possible)?;
+        available(&self.place.sys)?;
+        if self.used {
+            let cleared = clear(&self.object);
+            cleared.map_err(|e| step("have the vCPU scheduler forget what it knew", &e))?;
+        }
+        self.used = true;
         let tick_us = tick_us();
         let settings = Settings {
             config: settings.config.in_ticks(u64::from(tick_us) * 1000),
@@ -140,22 +178,20 @@ impl Scheduler {
             tick_us,
             ..settings
         };
-        let step = |what: &str, error: &libbpf_rs::Error| BpfError::step(what, error, KERNEL_MIN);
-        let (mut object, mut deaf_to) = with_hooks(|hooks| load(&settings, hooks))
-            .map_err(|e| step("load the vCPU scheduler", &e))?;
-        forget_warning();
+        put(&self.object, ".data.settings", 0, &settings)?;
         for (number, cores) in (0..).zip(&domains) {
-            place(&mut object, number, cores)?;
+            seat(&self.object, number, cores)?;
         }
-        let ops = map(&mut object, "boost_ops")
+        let ops = map(&mut self.object, "boost_ops")
             .attach_struct_ops()
             .map_err(|e| step("start the vCPU scheduler", &e))?;
         let mut hooks = Vec::new();
+        let mut deaf_to = self.without.clone();
         for hook in HOOKS {
             if deaf_to.iter().any(|(deaf, _)| *deaf == hook) {
                 continue;
             }
-            match program(&object, hook.0).attach() {
+            match program(&self.object, hook.0).attach() {
                 Ok(link) => hooks.push(link),
                 Err(why) => deaf_to.push((hook, why.to_string())),
             }
@@ -172,17 +208,59 @@ impl Scheduler {
                 "tell the vCPU scheduler what guests' other threads run",
             ),
         ] {
-            let link = program(&object, name).attach();
+            let link = program(&self.object, name).attach();
             hooks.push(link.map_err(|e| step(what, &e))?);
         }
         forget_warning();
         Ok(Scheduler {
             telling: Mutex::new(()),
-            object,
-            _ops: ops,
             _hooks: hooks,
+            _ops: ops,
+            programs: self,
             deaf_to,
         })
+    }
+
+    /// Whether they are as good as newly loaded ones: not where a hook is missing, which may be there by now, as KVM is loaded when it is first needed.
+    fn whole(&self) -> bool {
+        self.without.is_empty()
+    }
+}
+
+fn step(what: &str, error: &libbpf_rs::Error) -> BpfError {
+    BpfError::step(what, error, KERNEL_MIN)
+}
+
+/// The loaded scheduler. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Scheduler {
+    /// There is one place to say for whom an event is.
+    telling: Mutex<()>,
+    // Dropped in this order: nobody tells it of events any more when it ends.
+    _hooks: Vec<Link>,
+    _ops: Link,
+    programs: Programs,
+    deaf_to: Vec<String>,
+}
+
+impl Scheduler {
+    /// Loads its programs and starts it.
+    ///
+    /// # Errors
+    ///
+    /// Why there can't be one here, and what to do.
+    pub fn load(
+        sys: &Path,
+        settings: Settings,
+        domains: &[CpuSet],
+        possible: u32,
+    ) -> Result<Scheduler, BoostError> {
+        Programs::load(sys, possible)?.start(settings, domains)
+    }
+
+    /// Ends it: the kernel schedules its threads from now on. Its programs stay loaded.
+    pub fn stop(self) -> Programs {
+        self.programs
     }
 
     /// Tells of an event for a thread, as an interrupt would.
@@ -200,14 +278,14 @@ impl Scheduler {
         self.map(".data.told")
             .update(&0_u32.to_ne_bytes(), &tid, MapFlags::ANY)
             .map_err(tell)?;
-        program(&self.object, "boost_on_event")
+        program(&self.programs.object, "boost_on_event")
             .test_run(ProgramInput::default())
             .map(|_| ())
             .map_err(tell)
     }
 
     fn map(&self, name: &str) -> libbpf_rs::Map<'_> {
-        named(&self.object, name)
+        named(&self.programs.object, name)
     }
 
     fn look<T: FromBytes>(&self, name: &str, key: u32) -> Result<Option<T>, BoostError> {
@@ -296,6 +374,24 @@ impl VcpuScheduler for Scheduler {
     fn deaf_to(&self) -> Vec<String> {
         self.deaf_to.clone()
     }
+
+    fn again(
+        self: Box<Self>,
+        settings: Settings,
+        domains: &[CpuSet],
+    ) -> Result<Box<dyn VcpuScheduler + Send>, BoostError> {
+        let programs = self.stop();
+        let place = programs.place.clone();
+        if programs.whole()
+            && let Ok(again) = programs.start(settings, domains)
+        {
+            return Ok(Box::new(again));
+        }
+        // A kernel that doesn't take the same ones twice has them anew, or says what is wrong.
+        Ok(Box::new(
+            Programs::load_in(place)?.start(settings, domains)?,
+        ))
+    }
 }
 
 /// libbpf puts a part of the object's name before those of its own maps.
@@ -346,9 +442,8 @@ fn with_hooks<T, E: ToString>(
     load(&taken).map(|object| (object, refused))
 }
 
-fn load(settings: &Settings, hooks: &[Hook]) -> Result<Object, libbpf_rs::Error> {
+fn load(hooks: &[Hook]) -> Result<Object, libbpf_rs::Error> {
     let mut open = ObjectBuilder::default().open_memory(ostler_bpf::BOOST)?;
-    tell(&mut open, settings);
     for mut program in open.progs_mut() {
         let named = |(name, _): &Hook| program.name() == *name;
         if HOOKS.iter().any(named) && !hooks.iter().any(named) {
@@ -358,14 +453,33 @@ fn load(settings: &Settings, hooks: &[Hook]) -> Result<Object, libbpf_rs::Error>
     open.load()
 }
 
-fn tell(open: &mut OpenObject, settings: &Settings) {
-    for mut map in open.maps_mut() {
-        if map.name().to_string_lossy().ends_with(".data.settings")
-            && let Some(value) = map.initial_value_mut()
+/// Has all maps be as they were when they were made, but for what user space sets anyhow, and the lock, which nobody holds.
+fn clear(object: &Object) -> Result<(), libbpf_rs::Error> {
+    for map in object.maps() {
+        let name = map.name().to_string_lossy();
+        if [".rodata", ".data.ledger"]
+            .iter()
+            .any(|kept| name.ends_with(kept))
         {
-            value[..size_of::<Settings>()].copy_from_slice(settings.as_bytes());
+            continue;
+        }
+        match map.map_type() {
+            MapType::Hash => {
+                let keys: Vec<Vec<u8>> = map.keys().collect();
+                for key in keys {
+                    map.delete(&key)?;
+                }
+            }
+            MapType::Array => {
+                let entries = map.max_entries();
+                let keys: Vec<u8> = (0..entries).flat_map(u32::to_ne_bytes).collect();
+                let nothing = vec![0; entries as usize * map.value_size() as usize];
+                map.update_batch(&keys, &nothing, entries, MapFlags::ANY, MapFlags::ANY)?;
+            }
+            _ => {}
         }
     }
+    Ok(())
 }
 
 /// Between two ticks of this kernel's: what its coarse clocks can tell apart (kernel/time/posix-timers.c).
@@ -406,7 +520,8 @@ fn whole(domains: &[CpuSet], possible: u32) -> Result<Vec<Vec<u32>>, BoostError>
     Ok(all)
 }
 
-fn place(object: &mut Object, number: u32, cores: &[u32]) -> Result<(), BoostError> {
+/// Puts a domain's cores where they are.
+fn seat(object: &Object, number: u32, cores: &[u32]) -> Result<(), BoostError> {
     let mut domain = Domain::default();
     for (place, &core) in domain.core.iter_mut().zip(cores) {
         *place = core;
@@ -424,7 +539,7 @@ fn place(object: &mut Object, number: u32, cores: &[u32]) -> Result<(), BoostErr
 }
 
 fn put<T: IntoBytes + Immutable>(
-    object: &mut Object,
+    object: &Object,
     name: &str,
     key: u32,
     value: &T,
@@ -432,7 +547,7 @@ fn put<T: IntoBytes + Immutable>(
     named(object, name)
         .update(&key.to_ne_bytes(), value.as_bytes(), MapFlags::ANY)
         .map_err(|source| BoostError::Map {
-            what: "tell cores to",
+            what: "tell settings and cores to",
             source,
         })
 }

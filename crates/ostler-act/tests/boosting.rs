@@ -225,13 +225,21 @@ fn other_settings_are_another_scheduler() {
     boost.settings.slice = Nanos::from_millis(1);
     stage.apply();
     let loader = stage.schedulers.lock();
-    assert_eq!(loader.asked, 2);
+    assert_eq!((loader.asked, loader.again), (2, 1));
     assert_eq!(
         loader.settings.expect("it was loaded").config.slice_ns,
         1_000_000
     );
     drop(loader);
     assert!(stage.boosted().iter().all(|boosted| *boosted));
+    // Where there can be none in its place, it is gone as well.
+    stage.schedulers.lock().none = true;
+    let boost = stage.plan.boost.as_mut().expect("it is wanted");
+    boost.domains = vec![CpuSet::range(0, CPUS - 1)];
+    let outcome = stage.apply();
+    assert!(troubles(&outcome)[0].contains("another sched_ext scheduler"));
+    assert_eq!(stage.count(), 0, "they have their own policy back");
+    assert!(!stage.schedulers.lock().loaded);
 }
 
 #[test]

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ostler_act::{Host, LinuxHost, Scheduler, VcpuScheduler as _};
-use ostler_boost::{Config, PLACES, WAYS};
+use ostler_act::{Host, LinuxHost, Scheduler, VcpuScheduler};
+use ostler_boost::{Config, Delays, PLACES, Service, WAYS};
 use ostler_model::{CpuId, Tid};
 
 use crate::stage::{
-    Guest, Stage, WITHIN, admit, cpus, load, me, possible, release, settings, turn,
+    ASLEEP, Guest, Stage, WITHIN, admit, cpus, load, me, possible, release, settings, turn,
 };
 
 #[test]
@@ -72,6 +72,69 @@ fn threads_run_on_when_it_ends_and_it_can_come_again() {
             "it was let go"
         );
     }
+}
+
+/// Nothing is left of what the last one knew, though its programs are the same.
+#[test]
+fn one_that_is_started_again_knows_nobody() {
+    let _turn = turn();
+    let name = "one_that_is_started_again_knows_nobody";
+    let Some(stage) = Stage::set(name, Config::default(), &[&["serve"], &["spin"]]) else {
+        return;
+    };
+    let serves = stage.guests[0].threads[0];
+    stage.run_for(1_000_000_000, || {
+        if stage.thread(serves).state == ASLEEP {
+            stage.scheduler.event(serves).expect("it is there");
+        }
+    });
+    stage.scheduler.works(me(), 2).expect("room for it");
+    let known = |of: &dyn VcpuScheduler, guest| {
+        let delays = of.delays(guest).expect("a map").expect("a guest");
+        let had = of.guest(guest).expect("a map").expect("a guest");
+        (delays, had, of.service(guest).expect("a map"))
+    };
+    let before = known(&*stage.scheduler, 2);
+    assert_ne!(before.2, Some(Service::default()), "it has run");
+    let Stage { scheduler, guests } = stage;
+    // With another turn, and all cores in one domain.
+    let config = Config {
+        slice_ns: 20_000_000,
+        slice_max_ns: 40_000_000,
+        ..Config::default()
+    };
+    let again = Box::new(scheduler.into_inner()).again(settings(config), &[cpus()]);
+    let again = again.expect("as before");
+    for guest in [1, 2] {
+        assert_eq!(
+            known(&*again, guest),
+            (
+                Delays::default(),
+                ostler_boost::Guest::default(),
+                Some(Service::default())
+            )
+        );
+    }
+    assert_eq!(again.end().expect("a map"), None);
+    let thread = |tid| {
+        again
+            .thread(tid)
+            .expect("a map")
+            .expect("it kept the policy")
+    };
+    for guest in &guests {
+        let known = thread(guest.threads[0]);
+        assert_eq!(
+            (known.guest, known.works, known.domain),
+            (0, 0, 0),
+            "{known:?}"
+        );
+    }
+    // It is told of guests as a new one is.
+    again.own(guests[0].pid(), 1).expect("room for it");
+    release(serves);
+    admit(serves);
+    assert_eq!(thread(serves).guest, 1);
 }
 
 /// Threads whose numbers have the same places in the map are more than there are places: the others are elsewhere, and known as well, until they go. So are those that

@@ -1,13 +1,16 @@
 //! Guests, which are processes of this very program, and the scheduler that has their threads.
 
 use std::io::{self, BufRead, BufReader, Read as _, Write};
+use std::ops::Deref;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, mpsc};
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ostler_act::{BoostError, Host, LinuxHost, SCHED_EXT_ONCE, Scheduler, VcpuScheduler as _};
+use ostler_act::{
+    BoostError, Host, LinuxHost, Programs, SCHED_EXT_ONCE, Scheduler, VcpuScheduler as _,
+};
 use ostler_boost::{Config, Settings, Thread};
 use ostler_model::{CpuId, CpuSet, Pid, Tid};
 
@@ -23,7 +26,7 @@ pub struct Turn {
 pub fn turn() -> Turn {
     let alone = TURN.lock();
     Turn {
-        _alone: alone.unwrap_or_else(std::sync::PoisonError::into_inner),
+        _alone: alone.unwrap_or_else(PoisonError::into_inner),
         began: Instant::now(),
     }
 }
@@ -171,9 +174,39 @@ impl Drop for Guest {
     }
 }
 
+/// The programs of the last test's scheduler, which are the next one's: the verifier takes twenty seconds of the lab's host for them, and most tests less than three.
+static PROGRAMS: Mutex<Option<Programs>> = Mutex::new(None);
+
+/// A test's scheduler.
+pub struct Running(Option<Scheduler>);
+
+impl Running {
+    /// It alone: its programs are gone with it.
+    pub fn into_inner(mut self) -> Scheduler {
+        self.0.take().expect("it runs")
+    }
+}
+
+impl Deref for Running {
+    type Target = Scheduler;
+
+    fn deref(&self) -> &Scheduler {
+        self.0.as_ref().expect("it runs")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(scheduler) = self.0.take() {
+            let programs = scheduler.stop();
+            *PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner) = Some(programs);
+        }
+    }
+}
+
 /// The scheduler, and guests whose threads it has, on one core.
 pub struct Stage {
-    pub scheduler: Scheduler,
+    pub scheduler: Running,
     pub guests: Vec<Guest>,
 }
 
@@ -220,7 +253,7 @@ pub fn release(thread: Tid) {
 /// Whoever runs the tests says whether this host is one to try a scheduler on.
 const INVITED: &str = "OSTLER_TEST_SCHEDULER";
 
-pub fn load(test: &str, config: Config, domains: &[CpuSet]) -> Option<Scheduler> {
+pub fn load(test: &str, config: Config, domains: &[CpuSet]) -> Option<Running> {
     if std::env::var_os(INVITED).is_none() {
         println!("SKIP {test}: it gives this host another scheduler; set {INVITED}=1 if it may");
         return None;
@@ -228,10 +261,18 @@ pub fn load(test: &str, config: Config, domains: &[CpuSet]) -> Option<Scheduler>
     // Whoever runs this may have confined it to the very core that the guests are to have.
     let _ = std::fs::write("/sys/fs/cgroup/cgroup.procs", "0");
     let began = Instant::now();
-    match Scheduler::load(Path::new("/sys"), settings(config), domains, possible()) {
+    let kept = PROGRAMS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
+    let (programs, how) = match kept {
+        Some(kept) => (Ok(kept), "started again"),
+        None => (Programs::load(Path::new("/sys"), possible()), "loaded"),
+    };
+    match programs.and_then(|programs| programs.start(settings(config), domains)) {
         Ok(scheduler) => {
-            println!("loaded in {:.1} s", began.elapsed().as_secs_f64());
-            Some(scheduler)
+            println!("{how} in {:.1} s", began.elapsed().as_secs_f64());
+            Some(Running(Some(scheduler)))
         }
         Err(e @ BoostError::NoSchedExt { .. }) => {
             println!("SKIP {test}: {e}");

@@ -12,6 +12,8 @@ use ostler_model::{CpuSet, Pid, Tid};
 pub struct State {
     /// How often one was asked for.
     pub asked: u32,
+    /// How often that was in the place of one.
+    pub again: u32,
     /// Whether none can be had.
     pub none: bool,
     /// What the last one was loaded with.
@@ -125,5 +127,16 @@ impl VcpuScheduler for Scheduler {
 
     fn deaf_to(&self) -> Vec<String> {
         vec!["doorbells (no such tracepoint)".into()]
+    }
+
+    fn again(
+        self: Box<Self>,
+        settings: Settings,
+        domains: &[CpuSet],
+    ) -> Result<Box<dyn VcpuScheduler + Send>, BoostError> {
+        let schedulers = self.0.clone();
+        drop(self);
+        schedulers.lock().again += 1;
+        schedulers.load(settings, domains)
     }
 }
