@@ -5,15 +5,15 @@ mod probe;
 mod worker;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use bench_harness::{Args, Line, median};
-use bench_host::{HostArgs, Parts};
+use bench_host::{Host, HostArgs, Parts};
 use clap::Parser;
 use hooks::Hook;
 use ostler_act::{Host as _, LinuxHost};
-use ostler_lab::machine::guest_address;
+use ostler_lab::machine::{Time, guest_address};
 use ostler_lab::scenario;
 use ostler_model::{CpuSet, Pid, Tid};
 use probe::{Loaded, Size};
@@ -35,6 +35,9 @@ const PINGS: u32 = 200;
 struct Cli {
     #[command(flatten)]
     host: HostArgs,
+    /// Measure nothing, and tell where the instructions of `messages-4-on-2` go instead: a file for each scheduler, by function, in this folder.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "quick")]
+    profile: Option<PathBuf>,
     #[command(subcommand)]
     verb: Option<Verb>,
 }
@@ -57,6 +60,13 @@ enum Verb {
 enum Probe {
     /// The workloads under each scheduler, in turn.
     Compare {
+        #[command(flatten)]
+        size: Size,
+        #[arg(long)]
+        on: CpuSet,
+    },
+    /// Where the instructions go under each.
+    Profile {
         #[command(flatten)]
         size: Size,
         #[arg(long)]
@@ -89,6 +99,10 @@ enum Side {
     Baseline,
 }
 
+impl Side {
+    const ALL: [Side; 3] = [Side::Ours, Side::Baseline, Side::Least];
+}
+
 impl std::fmt::Display for Side {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -110,18 +124,47 @@ fn main() -> Result<()> {
                     println!("FIGURE {case} {side} {ns}");
                 })
             }
+            Probe::Profile { size, on } => probe::profile(&size, on),
             Probe::Hooks { size, on } => probe::hooks_of_threads(&size, on),
             Probe::GuestHooks { qemu, on, command } => {
                 probe::hooks_of_guest(on, Pid(qemu), &command)
             }
         },
         None if cli.host.args.quick => quick(&cli.host.args),
+        None if let Some(folder) = &cli.profile => profile(&cli.host, folder),
         None => full(&cli.host),
     }
 }
 
+/// Boots the host with a machine that counts by address, and puts what it counted together with what the addresses are.
+fn profile(args: &HostArgs, folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("could not make {}", folder.display()))?;
+    let mut parts = Parts::ensure(args)?;
+    if let Time::Machine { profile, .. } = &mut parts.own_time {
+        *profile = true;
+    }
+    let (host, told) = session(&parts, include_str!("profile.sh"))?;
+    let on: CpuSet = CORES.parse().context("the cores are no list")?;
+    for (window, side) in (0..).zip(Side::ALL) {
+        // The kernel's own functions, and the programs that were loaded then.
+        let symbols: Vec<&str> = told
+            .lines()
+            .filter_map(|line| {
+                let (of, symbol) = line.trim().strip_prefix("SYMBOL ")?.split_once(' ')?;
+                (of == "all" || of == side.to_string()).then_some(symbol)
+            })
+            .collect();
+        let path = folder.join(format!("{side}.tsv"));
+        std::fs::write(&path, host.profile(window, &symbols.join("\n"), &on)?)
+            .with_context(|| format!("could not write {}", path.display()))?;
+        println!("{}", path.display());
+    }
+    Ok(())
+}
+
 fn full(args: &HostArgs) -> Result<()> {
-    let told = session(&Parts::ensure(args)?)?;
+    let (_, told) = session(&Parts::ensure(args)?, include_str!("session.sh"))?;
     let args = &args.args;
     let told = Told::parse(&told)?;
 
@@ -264,17 +307,18 @@ fn line(case: &str, unit: &str, ours: &[f64], baseline: &[f64], ns: f64) -> Resu
     ))
 }
 
-/// Boots the host, and runs the session in it; returns what it printed.
-fn session(parts: &Parts) -> Result<String> {
+/// Boots the host, and runs a session in it; returns the host and what was printed.
+fn session(parts: &Parts, script: &str) -> Result<(Host, String)> {
     let scenario = scenario::parse(include_str!("scenario.toml"), Path::new("scenario.toml"))?;
     let host = parts.boot(&scenario, &parts.own_time)?;
     let size = format!("{} {} {}", SIZE.rounds, SIZE.loops, SIZE.messages);
-    let script = include_str!("session.sh")
+    let script = script
         .replace("SIZE", &size)
         .replace("CORES", CORES)
         .replace("PINGS", &PINGS.to_string())
         .replace("GUEST", &guest_address(0));
-    Ok(host.run(&script, "END")?.text)
+    let told = host.run(&script, "END")?.text;
+    Ok((host, told))
 }
 
 #[cfg(test)]

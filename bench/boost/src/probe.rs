@@ -6,6 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use libbpf_rs::{Link, Object, ObjectBuilder};
+use ostler_abi::pmu::Marker;
 use ostler_act::{Host as _, LinuxHost, SCHED_EXT_ONCE, Scheduler, VcpuScheduler as _};
 use ostler_boost::{Config, Settings};
 use ostler_model::{CpuSet, Pid, Tid};
@@ -88,7 +89,7 @@ pub fn compare(
     for (case, workers, work) in cases(size) {
         for round in 0..=size.rounds {
             // Whoever goes first in a round doesn't always.
-            let mut sides = [Side::Ours, Side::Baseline, Side::Least];
+            let mut sides = Side::ALL;
             sides.rotate_left(round as usize % 3);
             for side in sides {
                 // One is loaded for its own runs alone: loaded and idle, it would have its part in the baseline's cost.
@@ -107,6 +108,40 @@ pub fn compare(
         }
     }
     Ok(())
+}
+
+/// Where the instructions of a workload go under each scheduler: the machine counts them, and it is told what the addresses are.
+pub fn profile(size: &Size, on: CpuSet) -> Result<()> {
+    let marker = Marker::find(Path::new("/sys"))?.context("the machine has no counters to mark")?;
+    for (file, value) in [
+        ("net/core/bpf_jit_kallsyms", "1"),
+        ("kernel/kptr_restrict", "0"),
+    ] {
+        std::fs::write(Path::new("/proc/sys").join(file), value)
+            .with_context(|| format!("could not set {file}"))?;
+    }
+    let [.., (_, workers, work)] = cases(size);
+    let print = |what: &str, of_programs: bool| -> Result<()> {
+        let all = std::fs::read_to_string("/proc/kallsyms").context("could not read symbols")?;
+        let code = |line: &&str| matches!(line.as_bytes().get(17), Some(b't' | b'T'));
+        for line in all.lines().filter(code) {
+            if line.ends_with("[bpf]") == of_programs {
+                println!("SYMBOL {what} {line}");
+            }
+        }
+        Ok(())
+    };
+    for (window, side) in (0..).zip(Side::ALL) {
+        let loaded = Loaded::of(side, on)?;
+        // The first warms caches.
+        measure(&loaded, on, workers, &work)?;
+        marker.begin(window);
+        let took = measure(&loaded, on, workers, &work);
+        marker.end(window);
+        println!("FIGURE profile {side} {}", took?.ns);
+        print(&side.to_string(), true)?;
+    }
+    print("all", false)
 }
 
 /// What each program of ours takes while the workloads run. The clock is read twice for each run of a program then, so this is apart.

@@ -2,20 +2,22 @@
 //!
 //! A bench's own program goes along, as `/lab/kernel-tests/NAME`, so what measures inside is the revision that is measured.
 //!
-//! May depend on: ostler-lab, clap. Benches that need a host depend on it, nothing else does.
+//! May depend on: ostler-lab, ostler-model, clap. Benches that need a host depend on it, nothing else does.
 
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use bench_harness::Args;
 use ostler_lab::binaries::Binaries;
 use ostler_lab::image::{Image, LabDir};
-use ostler_lab::machine::Time;
+use ostler_lab::machine::{Time, files};
+use ostler_lab::profile;
 use ostler_lab::program::Program;
 use ostler_lab::progress::Progress;
 use ostler_lab::scenario::Scenario;
 use ostler_lab::up;
+use ostler_model::CpuSet;
 
 /// The arguments of a bench that boots a host.
 #[derive(Debug, Clone, clap::Args)]
@@ -65,7 +67,7 @@ impl Parts {
         let lab = LabDir::detect();
         let image = Image::ensure(&lab, Progress::Lines)?;
         let program = Program::new(scenario.clone(), true);
-        up::up(
+        let state = up::up(
             &lab,
             &image,
             &self.binaries,
@@ -73,7 +75,10 @@ impl Parts {
             time,
             Progress::Lines,
         )?;
-        Ok(Host { lab })
+        Ok(Host {
+            lab,
+            run: state.run,
+        })
     }
 }
 
@@ -81,6 +86,8 @@ impl Parts {
 #[derive(Debug)]
 pub struct Host {
     lab: LabDir,
+    /// Where the machine leaves what it has to tell.
+    run: PathBuf,
 }
 
 impl Host {
@@ -101,6 +108,21 @@ impl Host {
             text,
             real_s: began.elapsed().as_secs_f64(),
         })
+    }
+}
+
+impl Host {
+    /// What the machine counted by address between the two marks of a window, where its time was asked for a profile ([`Time::Machine`]), by function: `kallsyms` says
+    /// what is where, and `on` which cores are told apart from the others.
+    ///
+    /// # Errors
+    /// What isn't there, or can't be read.
+    pub fn profile(&self, window: u32, kallsyms: &str, on: &CpuSet) -> Result<String> {
+        let counted = self.run.join(format!("{}.{window}", files::PROFILE));
+        let counts = std::fs::read_to_string(&counted)
+            .with_context(|| format!("could not read {}", counted.display()))?;
+        profile::by_function(&counts, kallsyms, on)
+            .map_err(|why| anyhow!("could not read {}: {why}", counted.display()))
     }
 }
 

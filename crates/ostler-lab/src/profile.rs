@@ -32,7 +32,7 @@ pub fn put_together(run: &Path, cells: usize, under_test: &CpuSet) -> Result<usi
         }
         let text = std::fs::read_to_string(&symbols).on("read", &symbols)?;
         let counts = std::fs::read_to_string(&counted).on("read", &counted)?;
-        let told = by_function(&counts, &Symbols::read(&text), under_test);
+        let told = by_function(&counts, &text, under_test);
         let told = told.map_err(|why| LabError::Format {
             doing: format!("read {}", counted.display()),
             why,
@@ -73,12 +73,17 @@ impl<'a> Symbols<'a> {
     }
 }
 
-/// A profile as the machine leaves it, by function.
-fn by_function(
+/// A profile as the machine leaves it, by function: what `kallsyms` says of addresses, and some cores' instructions apart from the others'.
+///
+/// # Errors
+///
+/// Which line of the counts is none.
+pub fn by_function(
     counts: &str,
-    symbols: &Symbols<'_>,
+    kallsyms: &str,
     under_test: &CpuSet,
 ) -> std::result::Result<String, String> {
+    let symbols = Symbols::read(kallsyms);
     // On the cores under test, and on others.
     let mut functions: HashMap<String, [u64; 2]> = HashMap::new();
     let mut all = 0;
@@ -131,7 +136,7 @@ mod tests {
                       kernel ffffffff81000100 3 1 0\nkernel ffffffff81000180 2 1 2\nkernel ffffffff810000ff 5 0 5\n\
                       kernel ffffffffc0000010 7 0 0\nkernel 8000000000000000 1 0 0\n";
         let under_test: CpuSet = [CpuId(0), CpuId(2)].into_iter().collect();
-        let told = by_function(counts, &Symbols::read(KALLSYMS), &under_test).unwrap();
+        let told = by_function(counts, KALLSYMS, &under_test).unwrap();
         let expected = [
             "instructions\tshare\ton_other_cores\tfunction\tmodule",
             "50\t0.500000\t8\t(user)",
@@ -143,7 +148,7 @@ mod tests {
         ];
         assert_eq!(told.lines().collect::<Vec<_>>(), expected);
         for bad in ["kernel", "kernel xyz 1", "user - many", "user"] {
-            let error = by_function(bad, &Symbols::read(KALLSYMS), &under_test).unwrap_err();
+            let error = by_function(bad, KALLSYMS, &under_test).unwrap_err();
             assert!(error.contains("line 1"), "{error}");
         }
     }
