@@ -43,6 +43,15 @@ pub struct PaperArgs {
     report: Option<PathBuf>,
 }
 
+/// How benches' programs are built.
+#[derive(Clone, Copy)]
+enum Built {
+    /// As one measures.
+    Released,
+    /// As tests are, which has been done by then: to build all there is a second time takes longer than any tiny run.
+    Tested,
+}
+
 /// The benches there are: folders of bench/ with a program.
 fn names() -> Result<Vec<String>> {
     let folder = run::root().join("bench");
@@ -61,6 +70,27 @@ fn names() -> Result<Vec<String>> {
 
 pub fn bench(args: &Args) -> Result<()> {
     run::setup()?;
+    benches(args, Built::Released)
+}
+
+/// All benches, tiny: what every test run does.
+pub fn quick() -> Result<()> {
+    // The same words as of the tests, so that neither builds what the other has.
+    run::run(
+        run::cargo()
+            .args(["build", "--quiet", "--bins"])
+            .args(run::ALL),
+    )?;
+    let args = Args {
+        names: Vec::new(),
+        quick: true,
+        json: true,
+        report: None,
+    };
+    benches(&args, Built::Tested)
+}
+
+fn benches(args: &Args, built: Built) -> Result<()> {
     let all = names()?;
     for name in &args.names {
         if !all.contains(name) {
@@ -83,6 +113,7 @@ pub fn bench(args: &Args) -> Result<()> {
             name,
             words: quick.into_iter().collect(),
             json: args.json,
+            built,
         };
         // What one has missed is no reason to keep the others from running, nor its figures from the report.
         if let Err(why) = program.run(&rev, &mut lines) {
@@ -122,6 +153,7 @@ pub fn paper(args: &PaperArgs) -> Result<()> {
         name: "paper",
         words,
         json: args.json,
+        built: Built::Released,
     };
     let mut lines = Vec::new();
     let done = program.run(&revision(), &mut lines);
@@ -156,23 +188,39 @@ struct Program<'a> {
     words: Vec<String>,
     /// Whether its lines are shown as they are.
     json: bool,
+    built: Built,
 }
 
 impl Program<'_> {
+    /// The command that starts it.
+    fn command(&self) -> Command {
+        let package = format!("bench-{}", self.name);
+        match self.built {
+            Built::Released => {
+                let mut cargo = run::cargo();
+                cargo.args(RUN).args([&package, "--"]);
+                cargo
+            }
+            Built::Tested => {
+                let mut program = Command::new(run::target_dir().join("debug").join(package));
+                program.current_dir(run::root());
+                program
+            }
+        }
+    }
+
     /// Runs it, and adds to `lines` what it prints, also if it fails then.
     fn run(&self, rev: &str, lines: &mut Vec<BenchLine>) -> Result<()> {
-        let mut cargo = run::cargo();
-        cargo
-            .args(RUN)
-            .args([&format!("bench-{}", self.name), "--", "--json"])
+        let mut command = self.command();
+        let mut bench = command
+            .arg("--json")
             .args(&self.words)
             .env("OSTLER_REV", rev)
-            .stderr(Stdio::inherit());
-        let mut bench = cargo
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
             .spawn()
-            .context("could not start cargo")?;
+            .with_context(|| format!("could not start `{}`", run::shown(&command)))?;
         let printed = bench.stdout.take().context("it has no output")?;
         let before = lines.len();
         // As they come: a bench may take an hour, and what it has measured until it is interrupted was measured.
@@ -218,16 +266,4 @@ fn show(text: &str, json: bool, lines: &mut Vec<BenchLine>) -> Result<()> {
     }
     lines.push(line);
     Ok(())
-}
-
-impl Args {
-    /// All benches, tiny: what every test run does.
-    pub fn quick() -> Args {
-        Args {
-            names: Vec::new(),
-            quick: true,
-            json: true,
-            report: None,
-        }
-    }
 }

@@ -20,6 +20,9 @@ pub fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
+/// What cargo is told to have all that there is.
+pub const ALL: [&str; 3] = ["--workspace", "--features", "ostler/libvirt"];
+
 /// The cargo that runs us.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

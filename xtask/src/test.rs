@@ -43,9 +43,7 @@ pub fn test(args: &Args) -> Result<()> {
     run::step("tests");
     count.timed("tests", cargo_test)?;
     run::step("benches, quick");
-    step(&mut count, "quick benches", || {
-        bench::bench(&bench::Args::quick())
-    });
+    step(&mut count, "quick benches", bench::quick);
     if args.no_lab {
         count
             .skipped
@@ -92,15 +90,9 @@ fn cargo_test(count: &mut Count) -> Result<()> {
     let log = run::target_dir().join("xtask-test.log");
     let mut cargo = run::cargo();
     cargo
-        .args([
-            "test",
-            "--workspace",
-            "--features",
-            "ostler/libvirt",
-            "--no-fail-fast",
-            "--",
-            "--show-output",
-        ])
+        .args(["test", "--no-fail-fast"])
+        .args(run::ALL)
+        .args(["--", "--show-output"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
     let mut child = cargo.spawn().context("could not start cargo test")?;
