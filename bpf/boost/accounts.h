@@ -187,10 +187,7 @@ __noinline int settle(struct boost_thread *thread, struct boost_thread *waits, u
 	domain = domain_of(thread->domain);
 	lender = waits ? guest_of(waits) : NULL;
 	if (lender && waits->guest != thread->guest && number) {
-		u64 now = bpf_ktime_get_ns();
-
-		if (now > waits->waits_since)
-			waited = now - waits->waits_since;
+		waited = scx_since(waits->waits_since, scx_now());
 		if (waited > ran)
 			waited = ran;
 	}

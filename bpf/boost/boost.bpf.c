@@ -69,12 +69,36 @@ __noinline u64 rate(struct task_struct *p __arg_trusted, struct boost_thread *th
 	boosted = runs->boosted || boost_does_io(&config, &runs->vcpu);
 	vtime = runs->vcpu.vtime;
 	if (core->runs)
-		vtime += bpf_ktime_get_ns() - runs->runs_since;
+		vtime += scx_since(runs->runs_since, scx_now());
 	if (event ? !boost_preempts(&config, &thread->vcpu, guest, least, &runs->vcpu, theirs,
 				    boosted)
 		  : boosted || thread->vcpu.vtime + settings.wake_granularity_ns >= vtime)
 		return 0;
 	return boost_rate(vtime, boosted, core->runs);
+}
+
+/*
+ * Which cores of a domain, a bit for each of its places, are with one that has more virtual time
+ * than this. It is asked each time that anybody wakes, and the answer is nearly always none: what
+ * rate() looks at besides costs many times as much.
+ */
+__noinline u32 ahead_of(u32 number, u64 vtime, u64 now)
+{
+	struct boost_domain *domain = domain_of(number);
+	u32 places = 0;
+
+	if (!domain)
+		return 0;
+	for (u32 i = 0; i < BOOST_DOMAIN_CORES_MAX; i++) {
+		struct boost_core *core;
+
+		if (i >= domain->cores)
+			break;
+		core = core_of(domain->core[i]);
+		if (core && vtime < vtime_of_core(core, now))
+			places |= 1U << i;
+	}
+	return places;
 }
 
 /*
@@ -93,6 +117,9 @@ __noinline int victim(struct task_struct *p __arg_trusted, struct boost_thread *
 		return -1;
 	domain = domain_of(thread->domain);
 	if (!domain)
+		return -1;
+	if (!event &&
+	    !ahead_of(thread->domain, thread->vcpu.vtime + settings.wake_granularity_ns, scx_now()))
 		return -1;
 	if (least == ~0ULL)
 		least = domain->now;
@@ -181,77 +208,115 @@ s32 BPF_PROG(boost_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_fla
 	return cpu;
 }
 
+/* How a thread comes to wait. */
+struct coming {
+	/* The domain where, and whether it has slept. */
+	u32 number;
+	u32 wakes;
+	/* What meets() tells of it; ~0: it was no use to look. Then what it is compared with. */
+	u64 least;
+};
+
+/*
+ * A thread comes to wait: it is on the scale of the domain where it does, sleeps no longer, and has
+ * no more or less virtual time than it may have among those that it meets. A function of its own,
+ * so that the verifier goes through its branches apart from those of enqueue().
+ */
+__noinline int come(struct boost_thread *thread, struct coming *how)
+{
+	struct boost_service *service = NULL;
+	struct boost_domain *domain, *slept;
+	u64 vtime = 0, least, leads = 0;
+	u32 number, guest;
+	bool from;
+
+	if (!thread || !how)
+		return 0;
+	number = how->number;
+	least = how->least;
+	domain = domain_of(number);
+	slept = domain;
+	if (!domain)
+		return 0;
+	guest = thread->guest;
+	from = thread->domain != number;
+	if (guest && (thread->works || thread->rests || from))
+		service = bpf_map_lookup_elem(&services, &guest);
+	if (thread->works && service)
+		leads = rescaled(service->vtime, service->domain, number);
+	if (from) {
+		slept = domain_of(thread->domain);
+		vtime = rescaled(thread->vcpu.vtime, thread->domain, number);
+	}
+	bpf_spin_lock(&ledger);
+	if (service && thread->works)
+		hand_on(thread, service);
+	else if (service && slept)
+		rise(thread, service, slept, from || least == ~0ULL ? slept->now : least);
+	if (from)
+		move_to(thread, service, slept, number, domain, vtime);
+	if (service && thread->works)
+		follow(thread, service, leads);
+	if (least == ~0ULL)
+		least = domain->now;
+	else if ((from || thread->moved) && thread->vcpu.vtime > least + config.slice_ns)
+		thread->vcpu.vtime = least + config.slice_ns;
+	if (how->wakes || from || thread->moved)
+		thread->vcpu.vtime = boost_arrives(&config, thread->vcpu.vtime, least);
+	thread->followed = thread->vcpu.vtime;
+	bpf_spin_unlock(&ledger);
+	thread->moved = 0;
+	how->least = least;
+	return 0;
+}
+
 SEC("struct_ops/boost_enqueue")
 void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	struct boost_thread *thread = thread_of(p->pid);
-	u32 cpu = scx_bpf_task_cpu(p), number = 0, guest = thread ? thread->guest : 0;
 	bool wakes = enq_flags & SCX(scx_enq_flags, SCX_ENQ_WAKEUP);
-	struct boost_service *service = NULL;
+	u32 cpu = scx_bpf_task_cpu(p), number = 0;
 	struct boost_core *core = core_of(cpu);
-	struct boost_domain *domain, *slept;
-	struct met met = {};
-	u64 vtime = 0, least, leads = 0, slice = config.slice_ns;
-	bool from;
-	s32 taken;
+	u64 vtime = 0, slice = config.slice_ns;
+	struct boost_domain *domain;
+	s32 taken = -1;
 
 	if (core)
 		number = core->domain;
 	domain = domain_of(number);
 	if (thread && domain) {
-		from = thread->domain != number;
-		if (guest && (thread->works || thread->rests || from))
-			service = bpf_map_lookup_elem(&services, &guest);
-		if (thread->works) {
-			if (service)
-				leads = rescaled(service->vtime, service->domain, number);
-			if (wakes && !thread->event_at)
-				thread->event_at = bpf_ktime_get_ns();
-		}
+		struct coming how = {
+		    .number = number,
+		    .wakes = wakes,
+		    .least = ~0ULL,
+		};
+		struct met met = {};
+		u64 now = scx_now();
+
 		/* One that came as the vCPU was about to sleep is what wakes it now. */
-		if (wakes && thread->met_at && !thread->event_at && interrupt_waits(thread))
-			thread->event_at = thread->met_at;
+		if (wakes && !thread->event_at) {
+			if (thread->works)
+				thread->event_at = now;
+			else if (thread->met_at && interrupt_waits(thread))
+				thread->event_at = thread->met_at;
+		}
 		/*
 		 * Whom it meets matters to one that comes from elsewhere, that has slept for
 		 * longer than a turn, or that has an event. Of all others, which most are, it is
 		 * known well enough, and to look costs more than the rest of this.
 		 */
-		least = ~0ULL;
-		if (from || thread->moved || thread->event_at ||
+		if (thread->domain != number || thread->moved || thread->event_at ||
 		    thread->vcpu.vtime + config.slice_ns < domain->now)
-			least = meets(number, cpu, p->pid, &met);
-		if (wakes && !from && !thread->moved)
-			redeem(thread, met.tid, least);
-		slept = domain;
-		if (from) {
-			slept = domain_of(thread->domain);
-			vtime = rescaled(thread->vcpu.vtime, thread->domain, number);
-		}
-		bpf_spin_lock(&ledger);
-		if (service && thread->works)
-			hand_on(thread, service);
-		else if (service && slept)
-			rise(thread, service, slept, from || least == ~0ULL ? slept->now : least);
-		if (from)
-			move_to(thread, service, slept, number, domain, vtime);
-		if (service && thread->works)
-			follow(thread, service, leads);
-		if (least == ~0ULL)
-			least = domain->now;
-		else if ((from || thread->moved) && thread->vcpu.vtime > least + config.slice_ns)
-			thread->vcpu.vtime = least + config.slice_ns;
-		if (wakes || from || thread->moved)
-			thread->vcpu.vtime = boost_arrives(&config, thread->vcpu.vtime, least);
-		thread->followed = thread->vcpu.vtime;
-		bpf_spin_unlock(&ledger);
-		thread->moved = 0;
+			how.least = meets(number, cpu, p->pid, &met);
+		if (met.tid && wakes && thread->domain == number && !thread->moved)
+			redeem(thread, met.tid, how.least);
+		come(thread, &how);
 		vtime = thread->vcpu.vtime;
 		thread->state = BOOST_WAITS;
 		thread->cpu = cpu;
-		thread->waits_since = bpf_ktime_get_ns();
-		taken = -1;
-		if (thread->event_at && guest) {
-			taken = victim(p, thread, least, true);
+		thread->waits_since = now;
+		if (thread->event_at && thread->guest) {
+			taken = victim(p, thread, how.least, true);
 			if (taken >= 0) {
 				thread->boosted = 1;
 				thread->boosts++;
@@ -260,10 +325,10 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 			}
 		}
 		if (taken < 0 && wakes)
-			taken = victim(p, thread, least, false);
+			taken = victim(p, thread, how.least, false);
 		core = taken < 0 ? NULL : core_of(taken);
 		if (core)
-			slice = stretch(thread, least);
+			slice = stretch(thread, how.least);
 		if (core && core->runs && (u32)taken == cpu) {
 			scx_insert(p, SCX(scx_dsq_id_flags, SCX_DSQ_LOCAL_ON) | taken, slice,
 				   enq_flags | SCX(scx_enq_flags, SCX_ENQ_HEAD) |
@@ -387,6 +452,16 @@ __noinline int steal(u32 number, u32 cpu)
 	return 0;
 }
 
+/* One that has a core was charged up to now. */
+static __always_inline void goes_on_from(u32 cpu, struct boost_thread *thread, u64 now)
+{
+	struct boost_core *core = core_of(cpu);
+
+	thread->runs_since = now;
+	if (core)
+		core->vtime = thread->vcpu.vtime - now;
+}
+
 /*
  * Whether the one that has had its turn keeps its core: as nobody waits, as it does IO and may go
  * on, or as it still has had the least and, where it is to pay, has paid.
@@ -401,7 +476,7 @@ __noinline int keeps(struct boost_thread *runs, u32 number, u32 cpu, u64 ran, st
 	if (!glance(number, cpu, head)) {
 		settle(runs, NULL, ran, false);
 		runs->charged_at += ran;
-		runs->runs_since = bpf_ktime_get_ns();
+		goes_on_from(cpu, runs, scx_now());
 		advance(number, runs);
 		return 1;
 	}
@@ -413,12 +488,11 @@ __noinline int keeps(struct boost_thread *runs, u32 number, u32 cpu, u64 ran, st
 		return 1;
 	settle(runs, first, ran, false);
 	runs->charged_at += ran;
-	runs->runs_since = bpf_ktime_get_ns();
 	runs->boosted = 0;
+	if (first && runs->vcpu.vtime <= first->vcpu.vtime)
+		pay(runs, first);
+	goes_on_from(cpu, runs, scx_now());
 	if (!first || runs->vcpu.vtime > first->vcpu.vtime)
-		return 0;
-	pay(runs, first);
-	if (runs->vcpu.vtime > first->vcpu.vtime)
 		return 0;
 	advance(number, runs);
 	return 1;
@@ -463,7 +537,7 @@ void BPF_PROG(boost_dispatch, s32 cpu, struct task_struct *prev)
 	}
 	if (runs && keeps(runs, number, cpu, uncharged(prev, runs), &head)) {
 		scx_set_slice(prev, config.slice_ns);
-		begin_turn(cpu, config.slice_ns);
+		begin_turn(cpu, config.slice_ns, scx_now());
 	} else if (!head.searched || !choose(number, cpu, &head)) {
 		serve(number, cpu);
 	}
@@ -502,7 +576,7 @@ void BPF_PROG(boost_running, struct task_struct *p)
 	struct boost_thread *thread = thread_of(p->pid);
 	u32 cpu = scx_bpf_task_cpu(p);
 	struct boost_core *core = core_of(cpu);
-	u64 now = bpf_ktime_get_ns();
+	u64 now = scx_now();
 
 	if (core) {
 		core->runs = p->pid;
@@ -515,8 +589,10 @@ void BPF_PROG(boost_running, struct task_struct *p)
 		return;
 	if (core && (thread->state == BOOST_ASLEEP || thread->domain != core->domain))
 		arrive(thread, core->domain);
-	if (thread->state == BOOST_WAITS && now > thread->waits_since)
-		thread->waited_ns += now - thread->waits_since;
+	if (core)
+		core->vtime = thread->vcpu.vtime - now;
+	if (thread->state == BOOST_WAITS)
+		thread->waited_ns += scx_since(thread->waits_since, now);
 	if (!thread->boosted && !thread->ahead)
 		advance(thread->domain, thread);
 	thread->ahead = 0;
@@ -525,11 +601,11 @@ void BPF_PROG(boost_running, struct task_struct *p)
 	thread->runs_since = now;
 	thread->charged_at = p->se.sum_exec_runtime;
 	thread->met_at = 0;
-	begin_turn(cpu, p->scx.slice);
+	begin_turn(cpu, p->scx.slice, now);
 	if (thread->works) {
 		thread->event_at = 0;
 	} else if (thread->event_at) {
-		u64 us = now > thread->event_at ? (now - thread->event_at) / 1000 : 0;
+		u64 us = scx_since(thread->event_at, now) / 1000;
 		struct boost_delays *delay;
 		u32 bin = 0, guest = thread->guest;
 
@@ -559,6 +635,7 @@ void BPF_PROG(boost_stopping, struct task_struct *p, bool runnable)
 	core->runs = 0;
 	/* With a slice left, other work takes the core, and the kernel keeps it for this one. */
 	core->held = runnable && p->scx.slice ? p->pid : 0;
+	core->vtime = 0;
 	if (!thread)
 		return;
 	ran = uncharged(p, thread);
@@ -572,8 +649,10 @@ void BPF_PROG(boost_stopping, struct task_struct *p, bool runnable)
 	settle(thread, waits, ran, !runnable);
 	thread->charged_at += ran;
 	thread->boosted = 0;
+	if (core->held)
+		core->vtime = thread->vcpu.vtime;
 	/* It needn't come to enqueue() before it runs again. */
-	thread->waits_since = bpf_ktime_get_ns();
+	thread->waits_since = scx_now();
 	thread->state = runnable ? BOOST_WAITS : BOOST_ASLEEP;
 }
 

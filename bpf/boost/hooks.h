@@ -39,11 +39,11 @@ static __always_inline void event(u32 tid, u64 kvm_vcpu)
 		thread->boosted = thread->guest != 0;
 		/* Nothing that it touched itself wakes it, however soon it sleeps. */
 		if (!device)
-			thread->met_at = bpf_ktime_get_ns();
+			thread->met_at = scx_now();
 		return;
 	}
 	if (!thread->event_at)
-		thread->event_at = bpf_ktime_get_ns();
+		thread->event_at = scx_now();
 	if (thread->state != BOOST_WAITS || thread->boosted || !thread->guest)
 		return;
 	domain = domain_of(thread->domain);

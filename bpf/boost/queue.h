@@ -171,9 +171,9 @@ __noinline int go_on(u32 number, u32 cpu, struct head *head)
 		/* As it is most of the time, and nobody else is looked for. */
 		if (!thread || thread->cpu == cpu)
 			return 0;
-	}
-	if (scx_bpf_dsq_nr_queued(number) < 2)
+	} else if (scx_bpf_dsq_nr_queued(number) < 2) {
 		return 0;
+	}
 	head->searched = 0;
 	bpf_for_each(scx_dsq, p, number, 0)
 	{

@@ -106,6 +106,12 @@ static __always_inline u32 has_core(const struct boost_core *core)
 	return core->runs ? core->runs : core->held;
 }
 
+/* The virtual time of the vCPU that a core is with, by now, as far as it is known there. */
+static __always_inline u64 vtime_of_core(const struct boost_core *core, u64 now)
+{
+	return core->runs ? core->vtime + now : core->vtime;
+}
+
 /* How long a task's run is that it hasn't been charged for. */
 static __always_inline u64 uncharged(const struct task_struct *p, const struct boost_thread *thread)
 {

@@ -51,7 +51,7 @@ static __always_inline void set_timer(struct turn *turn, u64 now)
 static int turn_over(void *map, u32 *cpu, struct turn *turn)
 {
 	struct boost_core *core = core_of(*cpu);
-	u64 now = bpf_ktime_get_ns();
+	u64 now = scx_now();
 
 	turn->fires_at = 0;
 	if (!core || !core->runs)
@@ -64,12 +64,14 @@ static int turn_over(void *map, u32 *cpu, struct turn *turn)
 }
 
 /* A turn of some length begins, on the core that this runs on. */
-static __always_inline void begin_turn(u32 cpu, u64 slice)
+static __always_inline void begin_turn(u32 cpu, u64 slice, u64 now)
 {
-	struct turn *turn = bpf_map_lookup_elem(&turns, &cpu);
-	u64 now = bpf_ktime_get_ns();
+	struct turn *turn;
 
-	if (!turn || slice > half_tick())
+	if (slice > half_tick())
+		return;
+	turn = bpf_map_lookup_elem(&turns, &cpu);
+	if (!turn)
 		return;
 	turn->ends_at = now + slice;
 	if (turn->fires_at <= now || turn->fires_at > turn->ends_at)

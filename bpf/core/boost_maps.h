@@ -159,8 +159,13 @@ struct boost_core {
 	u32 next;
 	/* One that had the core when other work took it, and goes on after that; 0: none. */
 	u32 held;
+	/*
+	 * The virtual time of the one that has the core: of one that runs less the time when it
+	 * was that, so that with any later time added it is what it has by then; 0: none.
+	 */
+	u64 vtime;
 };
 
-_Static_assert(sizeof(struct boost_core) == 16, "struct boost_core is shared");
+_Static_assert(sizeof(struct boost_core) == 24, "struct boost_core is shared");
 
 #endif

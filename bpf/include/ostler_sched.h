@@ -140,6 +140,8 @@ extern __s32 scx_bpf_pick_idle_cpu(const struct cpumask *cpus_allowed, __u64 fla
 extern __s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
 extern void scx_bpf_kick_cpu(__s32 cpu, __u64 flags) __ksym;
 extern __u32 scx_bpf_nr_cpu_ids(void) __ksym;
+/* The run queue's clock, which the kernel has read already; from 6.14 on. */
+extern __u64 scx_bpf_now(void) __weak __ksym;
 
 extern __u32 bpf_cpumask_first(const struct cpumask *cpumask) __ksym;
 extern bool bpf_cpumask_test_cpu(__u32 cpu, const struct cpumask *cpumask) __ksym;
@@ -229,6 +231,19 @@ static __always_inline void scx_set_slice(struct task_struct *p, __u64 slice)
 		scx_bpf_task_set_slice(p, slice);
 	else
 		p->scx.slice = slice;
+}
+
+/* Nanoseconds since some time or other: near enough the same on all cores, though one may be
+ * behind. */
+static __always_inline __u64 scx_now(void)
+{
+	return bpf_ksym_exists(scx_bpf_now) ? scx_bpf_now() : bpf_ktime_get_ns();
+}
+
+/* Since an earlier time; 0 where that was told by a core that is ahead. */
+static __always_inline __u64 scx_since(__u64 then, __u64 now)
+{
+	return now > then ? now - then : 0;
 }
 
 #endif

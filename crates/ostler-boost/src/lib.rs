@@ -574,6 +574,8 @@ pub struct Core {
     pub next: u32,
     /// One that had the core when other work took it; 0: none.
     pub held: u32,
+    /// The virtual time of the one that has it; of one that runs less the time when it was that.
+    pub vtime: u64,
 }
 
 const _: () = {
@@ -583,5 +585,5 @@ const _: () = {
     assert!(size_of::<Delays>() == 192);
     assert!(size_of::<Service>() == 200);
     assert!(size_of::<Domain>() == 80);
-    assert!(size_of::<Core>() == 16);
+    assert!(size_of::<Core>() == 24);
 };
