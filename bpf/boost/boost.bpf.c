@@ -311,7 +311,7 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 		if (met.tid && wakes && thread->domain == number && !thread->moved)
 			redeem(thread, met.tid, how.least);
 		come(thread, &how);
-		vtime = thread->vcpu.vtime;
+		vtime = boost_order(&config, thread->vcpu.vtime, domain->now);
 		thread->state = BOOST_WAITS;
 		thread->cpu = cpu;
 		thread->waits_since = now;

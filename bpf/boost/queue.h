@@ -2,7 +2,8 @@
 /*
  * Who waits in a domain.
  *
- * The queue is sorted by what virtual times were when each came to wait. boost.h moves virtual time
+ * The queue is sorted by what virtual times were when each came to wait, and by who came first
+ * where they were about the same (boost_order). boost.h moves virtual time
  * between a vCPU that runs and the first that waits, so the few at the head are compared by what
  * they have now, as long as anybody there has something to pay or an event to run for, or isn't in
  * its place. If not, the first is taken as it is, which is several times cheaper. Who runs next is
@@ -80,7 +81,7 @@ __noinline int look(u32 number, u32 cpu, u32 most, struct head *head)
 		}
 		thread = thread_of(p->pid);
 		vtime = thread ? thread->vcpu.vtime : 0;
-		if (!thread || vtime < head->before || stirs(thread))
+		if (!thread || boost_misplaced(&config, head->before, vtime) || stirs(thread))
 			head->calm = 0;
 		head->before = vtime;
 		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))

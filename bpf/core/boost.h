@@ -3,8 +3,8 @@
  * Which vCPU now? The boost layer's arithmetic (Anubis; see docs/decisions/0014).
  *
  * Fair sharing. Each vCPU has a virtual time: the run time that it was charged, on its core's
- * scale. The one that waits with the least runs next. So vCPUs that are always ready have equal
- * shares of a core, to within a turn.
+ * scale. The one that waits with the least runs next; of several that have about as much, the one
+ * that came first. So vCPUs that are always ready have equal shares of a core, to within a turn.
  *
  * Boost. A vCPU that does IO runs before its turn, and longer than one. What that takes beyond its
  * share is not charged to it, or it would have to wait it off, which is what hurts IO. It is
@@ -390,6 +390,30 @@ static __always_inline u64 boost_arrives(const struct boost_config *config, u64 
 	u64 oldest = least > config->slice_ns ? least - config->slice_ns : 0;
 
 	return vtime < oldest ? oldest : vtime;
+}
+
+/*
+ * What has a place in a domain's queue, where `now` is the domain's virtual time: virtual time, but
+ * those that have had about as much as their domain, to within an eighth of a turn, go in the order
+ * in which they come. Were the least first to the nanosecond, one that has had a little less, as
+ * its siblings have slept, would be served again and again until it has made up for that, and those
+ * that came before it would wait as long. No share is further from what it is due for it than by
+ * that eighth.
+ */
+static __always_inline u64 boost_order(const struct boost_config *config, u64 vtime, u64 now)
+{
+	u64 near = config->slice_ns / 8;
+
+	return vtime + near >= now && vtime <= now + near ? now : vtime;
+}
+
+/*
+ * Whether one that comes after another in a queue is out of its place there, by what their virtual
+ * times are.
+ */
+static __always_inline u32 boost_misplaced(const struct boost_config *config, u64 before, u64 vtime)
+{
+	return vtime + config->slice_ns / 4 < before;
 }
 
 /*

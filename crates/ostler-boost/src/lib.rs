@@ -220,6 +220,8 @@ mod native {
         pub safe fn core_boost_may_borrow(config: &Config, vtime: u64, now: u64) -> u32;
         pub safe fn core_boost_instalment(config: &Config, late: u64, ran_ns: u64) -> u64;
         pub safe fn core_boost_left(config: &Config, vtime: u64, least: u64) -> u64;
+        pub safe fn core_boost_order(config: &Config, vtime: u64, now: u64) -> u64;
+        pub safe fn core_boost_misplaced(config: &Config, before: u64, vtime: u64) -> u32;
         pub safe fn core_boost_arrives(config: &Config, vtime: u64, least: u64) -> u64;
         pub safe fn core_boost_redeem(
             config: &Config,
@@ -358,6 +360,16 @@ pub fn rate(vtime: u64, boosted: bool, runs: bool) -> u64 {
 /// Whether a vCPU stays on the core that it was on, by how readily it takes that, where `now` is the domain's virtual time.
 pub fn stays(rated: u64, now: u64) -> bool {
     native::core_boost_stays(rated, now) != 0
+}
+
+/// What has a place in a domain's queue, where `now` is the domain's virtual time: virtual time, but those that have had about as much as their domain go in the order in which they come.
+pub fn order(config: &Config, vtime: u64, now: u64) -> u64 {
+    native::core_boost_order(config, vtime, now)
+}
+
+/// Whether one of a virtual time that comes after another in a queue is out of its place there.
+pub fn misplaced(config: &Config, before: u64, vtime: u64) -> bool {
+    native::core_boost_misplaced(config, before, vtime) != 0
 }
 
 /// What is left of the turn of one that was stopped in it, ns, where `least` is the least virtual time of those that wait. 0: less than half, and it waits for another.

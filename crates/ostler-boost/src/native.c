@@ -26,6 +26,8 @@ u32 core_boost_goes_on(const struct boost_config *config, const struct boost_vcp
 u64 core_boost_rate(u64 vtime, u32 boosted, u32 runs);
 u32 core_boost_stays(u64 rated, u64 now);
 u64 core_boost_left(const struct boost_config *config, u64 vtime, u64 least);
+u64 core_boost_order(const struct boost_config *config, u64 vtime, u64 now);
+u32 core_boost_misplaced(const struct boost_config *config, u64 before, u64 vtime);
 u64 core_boost_instalment(const struct boost_config *config, u64 late, u64 ran_ns);
 u32 core_boost_place(u32 tid, u32 way);
 u32 core_boost_may_borrow(const struct boost_config *config, u64 vtime, u64 now);
@@ -132,6 +134,16 @@ u64 core_boost_instalment(const struct boost_config *config, u64 late, u64 ran_n
 u64 core_boost_left(const struct boost_config *config, u64 vtime, u64 least)
 {
 	return boost_left(config, vtime, least);
+}
+
+u64 core_boost_order(const struct boost_config *config, u64 vtime, u64 now)
+{
+	return boost_order(config, vtime, now);
+}
+
+u32 core_boost_misplaced(const struct boost_config *config, u64 before, u64 vtime)
+{
+	return boost_misplaced(config, before, vtime);
 }
 
 u64 core_boost_arrives(const struct boost_config *config, u64 vtime, u64 least)

@@ -1,12 +1,55 @@
 //! Which core a vCPU takes when it wakes.
 
-use ostler_boost::{Config, Guest, PLACES, Vcpu, WAYS, left, may_borrow, places, rate, stays};
+use ostler_boost::{
+    Config, Guest, PLACES, Vcpu, WAYS, left, may_borrow, misplaced, order, places, rate, stays,
+};
 use proptest::prelude::*;
 
 /// Longer than a host is up, ns.
 const LONG: u64 = 1 << 60;
 
 proptest! {
+    /// Who has had about as much as its domain goes as it comes, all others by virtual time, and nobody is put out of the order of virtual times by more than an
+    /// eighth of a turn.
+    #[test]
+    fn a_queue_is_in_the_order_of_virtual_times_but_for_an_eighth_of_a_turn(
+        slice_ns in 1000..20_000_000_u64,
+        now in 0..LONG,
+        apart in [-60_000_000..60_000_000_i64, -60_000_000..60_000_000_i64],
+        near in any::<bool>(),
+    ) {
+        let config = Config { slice_ns, ..Config::default() };
+        let eighth = slice_ns / 8;
+        // As often as not close to the domain's, to either side of an eighth of a turn.
+        let scale = if near { 60_000_000 / (eighth.cast_signed() * 2).max(1) } else { 1 };
+        let vtimes = apart.map(|apart| now.saturating_add_signed(apart / scale.max(1)));
+        let orders = vtimes.map(|vtime| order(&config, vtime, now));
+        for (vtime, order) in vtimes.into_iter().zip(orders) {
+            prop_assert!(order.abs_diff(vtime) <= eighth);
+            prop_assert_eq!(order == now, vtime.abs_diff(now) <= eighth);
+            prop_assert!(order == now || order == vtime);
+        }
+        let [one, other] = vtimes;
+        prop_assert!(one > other || orders[0] <= orders[1]);
+    }
+
+    /// So whoever comes after another by that order isn't out of its place, however the domain's virtual time goes on in between, and one that is as far behind as
+    /// three eighths is.
+    #[test]
+    fn who_is_in_order_is_in_its_place(
+        slice_ns in 1000..20_000_000_u64,
+        nows in [0..LONG, 0..100_000_000],
+        apart in [-60_000_000..60_000_000_i64, -60_000_000..60_000_000_i64],
+    ) {
+        let config = Config { slice_ns, ..Config::default() };
+        let nows = [nows[0], nows[0] + nows[1]];
+        let vtimes = [nows[0].saturating_add_signed(apart[0]), nows[1].saturating_add_signed(apart[1])];
+        let orders = [order(&config, vtimes[0], nows[0]), order(&config, vtimes[1], nows[1])];
+        prop_assert!(orders[0] > orders[1] || !misplaced(&config, vtimes[0], vtimes[1]));
+        let behind = vtimes[1] + slice_ns * 3 / 8 <= vtimes[0];
+        prop_assert!(!behind || misplaced(&config, vtimes[0], vtimes[1]));
+    }
+
     /// From one that isn't boosted first, then where no other work has the core, then from who has had most; and always with some readiness.
     #[test]
     fn cores_are_taken_in_the_order_that_is_told(

@@ -12,8 +12,8 @@ use worlds::{Class, outcome};
 const OUTCOMES: [(u64, Class, u64); 5] = [
     (1, Class::Fair, 14_936_574_188_028_424_903),
     (2, Class::Fair, 12_309_117_623_608_935_824),
-    (1, Class::Boost, 17_131_586_552_866_803_815),
-    (1, Class::BoostWorkers, 1_198_111_312_253_212_527),
+    (1, Class::Boost, 1_995_357_212_742_111_972),
+    (1, Class::BoostWorkers, 12_278_681_626_521_126_046),
     (1, Class::Lazy, 10_685_285_807_669_987_240),
 ];
 

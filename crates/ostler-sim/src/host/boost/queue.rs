@@ -82,7 +82,9 @@ impl Boost {
             let event = member.event_at.is_some();
             let vtime = member.vcpu.vtime;
             if head.calm
-                && (event || vtime < before_it || self.guests[member.guest as usize].balance_ns > 0)
+                && (event
+                    || ostler_boost::misplaced(&self.config, before_it, vtime)
+                    || self.guests[member.guest as usize].balance_ns > 0)
             {
                 head.calm = false;
             }
@@ -209,13 +211,16 @@ impl Boost {
         true
     }
 
-    /// By its virtual time, or at the head.
+    /// In its order, or at the head.
     pub(super) fn insert(&mut self, number: u32, thread: u32) {
         let member = self.member(thread).filter(|member| !member.ahead);
-        let vtime = member.map_or(0, |member| member.vcpu.vtime);
+        let now = self.domains[number as usize].now;
+        let order = member.map_or(0, |member| {
+            ostler_boost::order(&self.config, member.vcpu.vtime, now)
+        });
         let queue = &mut self.domains[number as usize].queue;
-        let at = queue.partition_point(|(key, _)| *key <= vtime);
-        queue.insert(at, (vtime, thread));
+        let at = queue.partition_point(|(key, _)| *key <= order);
+        queue.insert(at, (order, thread));
     }
 
     /// Takes a thread out of whatever it waits in.
