@@ -75,10 +75,10 @@ pub fn bench(args: &Args) -> Result<()> {
 
 /// All benches, tiny: what every test run does.
 pub fn quick() -> Result<()> {
-    // The same words as of the tests, so that neither builds what the other has.
+    // The same words as of the tests, and with them, as what libraries are built with depends on who else needs them: so neither builds what the other has.
     run::run(
         run::cargo()
-            .args(["build", "--quiet", "--bins"])
+            .args(["build", "--quiet", "--bins", "--tests"])
             .args(run::ALL),
     )?;
     let args = Args {

@@ -114,7 +114,7 @@ struct Place {
 
 /// The scheduler's programs in the kernel, which schedule nobody until they are started.
 ///
-/// The verifier goes through two hundred thousand instructions to let them in (bpf/verifier.toml), which is most of a second. So who wants a scheduler with other
+/// The verifier goes through more than a hundred thousand instructions to let them in (bpf/verifier.toml): fifteen seconds of a host at ten nanoseconds an instruction. So who wants a scheduler with other
 /// settings or domains starts these again: all that their maps hold of the last one is forgotten.
 #[derive(Debug)]
 pub struct Programs {
