@@ -123,7 +123,7 @@ pub fn profile(size: &Size, on: CpuSet) -> Result<()> {
     let [.., (_, workers, work)] = cases(size);
     let print = |what: &str, of_programs: bool| -> Result<()> {
         let all = std::fs::read_to_string("/proc/kallsyms").context("could not read symbols")?;
-        let code = |line: &&str| matches!(line.as_bytes().get(17), Some(b't' | b'T'));
+        let code = |line: &&str| matches!(line.as_bytes().get(17), Some(b't' | b'T' | b'w' | b'W'));
         for line in all.lines().filter(code) {
             if line.ends_with("[bpf]") == of_programs {
                 println!("SYMBOL {what} {line}");
