@@ -1,13 +1,12 @@
 //! vFlowComb, figure 15: where between NIC and guest placement has packets cross from one node to another.
 
-use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
-use ostler_model::{CpuId, NodeId, Topology};
-use ostler_sim::run::{self, Run as SimRun, Watch};
+use ostler_model::{CpuId, NodeId, Plan, Snapshot, Topology};
+use ostler_sim::run::{Meanwhile, Run as SimRun, Watch};
 use ostler_sim::scenario;
-use ostler_sim::steward::Turn;
 
 use super::vflowcomb_13::{CONTENTION, FLOWS, LOADS, PACKETS};
 use crate::figure::{Case, Run};
@@ -58,7 +57,7 @@ pub fn cases(run: Run) -> Result<Vec<Case>> {
 fn shares(text: &str, seed: u64) -> Result<[[f64; PATTERNS.len()]; 2]> {
     let scenario = scenario::parse(text, Path::new("scenario.toml")).context("the scenario")?;
     let watch = Watch {
-        turns: true,
+        periods: true,
         ..Watch::default()
     };
     let run = SimRun::new(scenario, seed, watch)?;
@@ -67,12 +66,32 @@ fn shares(text: &str, seed: u64) -> Result<[[f64; PATTERNS.len()]; 2]> {
         let mut cells = run.cells();
         cells.retain(|cell| cell.policy == policy);
         let mut found = [0_u32; PATTERNS.len()];
-        run::all(&run, &cells, 1, &|_, _| {}, &mut |_, came| {
-            for turn in &came.turns {
-                count(turn, &run.facts().topology, &mut found);
-            }
-            ControlFlow::Continue(())
-        })?;
+        for cell in &cells {
+            let load = &run.scenario().loads[cell.load as usize];
+            let from = run.scenario().settle_s;
+            let under_load = from..from + load.seconds();
+            // What is in force.
+            let mut before: Option<Arc<Plan>> = None;
+            run.cell(cell, &mut |what| {
+                let Meanwhile::Period(period) = what else {
+                    return;
+                };
+                let changes = before
+                    .as_ref()
+                    .is_none_or(|old| !old.same_wishes(&period.plan));
+                if changes && under_load.contains(&period.now.as_secs_f64()) {
+                    count(
+                        &period.plan,
+                        &period.snapshot,
+                        &run.facts().topology,
+                        &mut found,
+                    );
+                }
+                if period.adopted {
+                    before = Some(period.plan);
+                }
+            })?;
+        }
         let sum: u32 = found.iter().sum();
         ensure!(sum > 0, "`{policy}` has decided nothing under load");
         *shares = found.map(|found| f64::from(found) / f64::from(sum));
@@ -81,22 +100,22 @@ fn shares(text: &str, seed: u64) -> Result<[[f64; PATTERNS.len()]; 2]> {
 }
 
 /// Counts the ways of a decision's queues to the guests that have most of their packets.
-fn count(turn: &Turn, topology: &Topology, found: &mut [u32; PATTERNS.len()]) {
+fn count(plan: &Plan, snapshot: &Snapshot, topology: &Topology, found: &mut [u32; PATTERNS.len()]) {
     let node = |id: CpuId| {
         let mut cpus = topology.cpus.iter();
         cpus.find(|cpu| cpu.id == id).map(|cpu| cpu.node)
     };
-    let Some(placement) = &turn.plan.placement else {
+    let Some(placement) = &plan.placement else {
         return;
     };
     for queue in &placement.softirqs {
-        let flows = turn.snapshot.flows.iter();
+        let flows = snapshot.flows.iter();
         let flows = flows.filter(|flow| flow.nic == queue.nic && flow.queue == queue.queue);
         let most = flows.max_by(|one, other| one.packets_per_s.total_cmp(&other.packets_per_s));
         let Some(hop) = most.and_then(|flow| flow.hops.first()) else {
             continue;
         };
-        let Some(guest) = turn.plan.guest(&hop.guest) else {
+        let Some(guest) = plan.guest(&hop.guest) else {
             continue;
         };
         let worker = hop.queue.and_then(|at| guest.vhost_pins.get(at as usize));

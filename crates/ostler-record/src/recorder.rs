@@ -102,6 +102,12 @@ impl Recorder {
         }
     }
 
+    /// Records a period, and waits while there is no room: for whoever has no loop to keep. Says whether anybody writes it.
+    pub fn keep(&self, period: Period) -> bool {
+        let queue = self.queue.as_ref();
+        queue.is_some_and(|queue| queue.send(period).is_ok())
+    }
+
     /// How it fares.
     pub fn stats(&self) -> Stats {
         let counters = &self.counters;

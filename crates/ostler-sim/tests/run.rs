@@ -6,13 +6,13 @@ use std::path::Path;
 use ostler_outcome::events::{Event, Stamped};
 use ostler_outcome::gather::{self, JsonLine};
 use ostler_scenario::Scenario;
-use ostler_sim::run::{self, Run, RunError, Watch};
+use ostler_sim::run::{self, Meanwhile, Run, RunError, Watch};
 use ostler_sim::scenario::Simulated;
 use proptest::prelude::*;
 
 const BOOKS: Watch = Watch {
     books: true,
-    turns: false,
+    periods: false,
 };
 
 fn scenario(text: &str) -> Scenario {
@@ -247,7 +247,7 @@ fn cells_come_to_the_same_on_any_number_of_threads_and_in_order() {
     // One that panics keeps nobody waiting.
     let panicked = std::panic::catch_unwind(|| {
         let all: Vec<_> = cells.iter().cycle().take(40).cloned().collect();
-        let on = |_: &_, _: f64| panic!("on purpose");
+        let on = |_: &_, _: Meanwhile| panic!("on purpose");
         run::all(&run, &all, 3, &on, &mut |_, _| ControlFlow::Continue(()))
     });
     assert!(panicked.is_err());
@@ -260,35 +260,41 @@ fn cells_come_to_the_same_on_any_number_of_threads_and_in_order() {
 }
 
 #[test]
-fn what_a_steward_decides_under_load_is_kept_where_that_is_wanted() {
-    let keeps = Watch {
-        turns: true,
+fn each_period_of_a_steward_is_told_where_that_is_wanted() {
+    let tells = Watch {
+        periods: true,
         ..Watch::default()
     };
-    let run = Run::new(scenario(RAMP), 1, keeps).expect("a run");
-    let forgets = Run::new(scenario(RAMP), 1, Watch::default()).expect("a run");
+    let run = Run::new(scenario(RAMP), 1, tells).expect("a run");
+    let silent = Run::new(scenario(RAMP), 1, Watch::default()).expect("a run");
     for cell in run.cells() {
-        let kept = run.cell(&cell, &mut |_| {}).expect("a cell");
-        let without = forgets.cell(&cell, &mut |_| {}).expect("a cell");
-        assert_eq!(
-            (kept.told.clone(), Vec::new()),
-            (without.told, without.turns)
-        );
-        let decided = kept.told.iter().filter_map(|stamped| match &stamped.event {
-            Event::Steward { record, .. } => Some((stamped.t_ms, record["plan"].clone())),
+        let mut periods = Vec::new();
+        let ran = run.cell(&cell, &mut |what| {
+            if let Meanwhile::Period(period) = what {
+                periods.push(*period);
+            }
+        });
+        let without = silent.cell(&cell, &mut |what| {
+            assert!(matches!(what, Meanwhile::Done(_)), "{what:?}");
+        });
+        let told = ran.expect("a cell").told;
+        assert_eq!(told, without.expect("a cell").told, "it changes nothing");
+        // One each 100 ms, from the first on.
+        let at: Vec<u64> = periods.iter().map(|p| p.now.0 / 100_000_000).collect();
+        assert!(at.iter().copied().eq(0..at.len() as u64), "{at:?}");
+        let changes = periods.iter().enumerate().filter(|(at, period)| {
+            let before = at.checked_sub(1).map(|at| &periods[at].plan);
+            before.is_none_or(|before| !before.same_wishes(&period.plan))
+        });
+        let changes =
+            changes.map(|(_, period)| serde_json::to_value(&*period.plan).expect("a plan"));
+        let decided = told.iter().filter_map(|stamped| match &stamped.event {
+            Event::Steward { record, .. } => Some(record["plan"].clone()),
             _ => None,
         });
-        // Half a second after it begins, for six.
-        let decided: Vec<_> = decided.filter(|(at, _)| (500..6500).contains(at)).collect();
-        let turns = kept.turns.iter().map(|turn| {
-            let plan = serde_json::to_value(&*turn.plan).expect("a plan");
-            (turn.snapshot.at.0 / 1_000_000, plan)
-        });
-        assert_eq!(turns.collect::<Vec<_>>(), decided);
-        assert_eq!(
-            decided.len() > 2,
-            cell.policy == "energy" || cell.policy == "resource"
-        );
+        assert_eq!(changes.collect::<Vec<_>>(), decided.collect::<Vec<_>>());
+        let steered = cell.policy != "vanilla";
+        assert_eq!(at.len() > 65, steered, "{}: {}", cell.policy, at.len());
     }
 }
 

@@ -586,3 +586,86 @@ fn vms_that_miss_the_objective_are_named_as_their_trace_names_them() {
     let page = std::fs::read_to_string(&report).expect("a report");
     assert!(page.contains("busy/a+b=="));
 }
+
+const STEERED: &str = r#"
+name = "steered"
+summary = "A guest beside another."
+settle_s = 0.5
+rounds = 1
+[host]
+cores = 4
+memory = "2G"
+pnic_queues = 1
+instruction_ns = 1.0
+[[guest]]
+name = "lc"
+class = "latency-critical"
+vcpus = 2
+queues = 1
+memory = "192M"
+workload = "memcached"
+slo_p95 = "10ms"
+[[guest]]
+name = "be"
+class = "best-effort"
+vcpus = 2
+memory = "128M"
+workload = "spin"
+[[load]]
+guest = "lc"
+connections = 4
+steps = [{ rate = 500, seconds = 2 }, { rate = 2000, seconds = 2 }]
+[[policy]]
+name = "vanilla"
+[[policy]]
+name = "energy"
+[policy.steward.partition]
+policy = "energy"
+"#;
+
+#[test]
+fn what_a_simulated_steward_decided_is_replayed_and_explained() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(path("steered.toml"), STEERED).expect("a scenario");
+    let sim = || {
+        let (scenario, kept) = (path("steered.toml"), path("kept"));
+        ostler(&["sim", &scenario, "--records", &kept, "--json"])
+    };
+    let ran = sim();
+    assert!(ran.status.success(), "{}", text(&ran.stderr));
+    // The first cell has no steward, and nothing of either is under way any more.
+    assert!(!folder.path().join("kept/cell-0").exists());
+    let left = std::fs::read_dir(path("kept/cell-1")).expect("a folder");
+    let left: Vec<_> = left
+        .map(|entry| entry.expect("a file").file_name())
+        .collect();
+    assert_eq!(left, ["record.db"]);
+    let record = path("kept/cell-1/record.db");
+    let replayed = ostler(&["replay", &record, "--json"]);
+    assert!(replayed.status.success(), "{}", text(&replayed.stderr));
+    let said: Value = serde_json::from_str(&text(&replayed.stdout)).expect("JSON");
+    assert!(said["replayed"].as_u64() > Some(40), "{said}");
+    assert_eq!(
+        (&said["skipped"], &said["difference"]),
+        (&0.into(), &Value::Null)
+    );
+    // Times are the world's: three seconds after it began.
+    let explained = ostler(&["explain", "--record", &record, "--at", "@3"]);
+    let said = text(&explained.stdout);
+    assert!(
+        said.contains("1970-01-01T00:00:0"),
+        "{said}{}",
+        text(&explained.stderr)
+    );
+    // What is there stays, and nothing is run.
+    let before = std::fs::read(&record).expect("a record");
+    let again = sim();
+    assert_eq!(again.status.code(), Some(1));
+    let said = text(&again.stderr);
+    assert!(
+        said.contains("record.db is there already") && !said.contains("1 of 2"),
+        "{said}"
+    );
+    assert_eq!(std::fs::read(&record).expect("a record"), before);
+}

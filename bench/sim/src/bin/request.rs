@@ -6,7 +6,8 @@
 //!
 //! `softirqs RUN...` does the same for softirqs on cores of queues and the NIC's interrupts, which the steward's record has, and tells how many interrupts there were for an answer.
 //!
-//! `waits RUN...` tells how long the guest's vCPUs and workers waited for a core for an answer, of the same seconds, by policy, rate and round.
+//! `waits RUN...` tells how long the guest's vCPUs and workers waited for a core for an answer, of the same seconds, by policy, rate and round: of a run of the lab, or of a simulated one
+//! that was kept like one (`ostler sim SCENARIO --events RUN/events.jsonl --records RUN/results`).
 //!
 //! `loads FILE...` reads the JSON lines of runs, of the lab's and of simulated ones, and tells the guest's CPU time with its workers for an answer, by policy, rate and round: of all seconds but
 //! the first of each step.
@@ -39,7 +40,7 @@ enum Args {
         #[arg(required = true)]
         runs: Vec<PathBuf>,
     },
-    /// How long the guest's threads waited for cores for an answer, from runs of the lab with a steward.
+    /// How long the guest's threads waited for cores for an answer, from runs with a steward, of the lab or simulated.
     Waits {
         /// Their folders.
         #[arg(required = true)]

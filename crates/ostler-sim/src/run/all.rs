@@ -6,15 +6,15 @@ use std::ops::ControlFlow;
 
 use ostler_outcome::events::Cell;
 
-use super::{CellRun, Run, RunError};
+use super::{CellRun, Meanwhile, Run, RunError};
 use crate::parallel::in_turn;
 
-/// Runs cells on so many threads. `on` is told how far each is, from the thread that has it; `each` has what came of each, in order, and may have had enough.
+/// Runs cells on so many threads. `on` is told what happens in each meanwhile, from the thread that has it; `each` has what came of each, in order, and may have had enough.
 pub fn all(
     run: &Run,
     cells: &[Cell],
     threads: usize,
-    on: &(dyn Fn(&Cell, f64) + Sync),
+    on: &(dyn Fn(&Cell, Meanwhile) + Sync),
     each: &mut dyn FnMut(&Cell, CellRun) -> ControlFlow<()>,
 ) -> Result<(), RunError> {
     let threads = NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN);
@@ -22,7 +22,7 @@ pub fn all(
     in_turn(
         cells.len(),
         threads,
-        &|at| run.cell(&cells[at], &mut |done| on(&cells[at], done)),
+        &|at| run.cell(&cells[at], &mut |what| on(&cells[at], what)),
         &mut |at, came| match came {
             Ok(came) => each(&cells[at], came),
             Err(error) => {

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::faults::{Change, changes};
 use super::watch::{Reading, Sampler, boost};
-use super::{CellRun, Run, RunError};
+use super::{CellRun, Meanwhile, Run, RunError};
 use crate::check::Watcher;
 use crate::check::books;
 use crate::check::threads::Watched;
@@ -29,7 +29,11 @@ const SAMPLE: Nanos = Nanos::from_secs(1);
 const PROBLEMS_MAX: usize = 20;
 
 /// Runs a cell, with its books kept twice if that is wanted.
-pub(super) fn run(run: &Run, cell: &Cell, on: &mut dyn FnMut(f64)) -> Result<CellRun, RunError> {
+pub(super) fn run(
+    run: &Run,
+    cell: &Cell,
+    on: &mut dyn FnMut(Meanwhile),
+) -> Result<CellRun, RunError> {
     let scenario = &run.scenario;
     let load = cell.load as usize;
     let start = nanos(scenario.settle_s * 1e9);
@@ -107,8 +111,8 @@ struct Played<'a, W> {
     taps: Vec<(f64, f64)>,
     boosts: Vec<ostler_outcome::events::BoostPeriod>,
     problems: Vec<String>,
-    /// What the steward decided, if that is kept.
-    turns: Option<Vec<Turn>>,
+    /// Whether the steward's periods are told.
+    periods: bool,
 }
 
 impl<'a, W: Housed> Played<'a, W> {
@@ -201,17 +205,17 @@ impl<'a, W: Housed> Played<'a, W> {
             taps: Vec::new(),
             boosts: Vec::new(),
             problems: Vec::new(),
-            turns: run.watch.turns.then(Vec::new),
+            periods: run.watch.periods,
         })
     }
 
-    fn play(self, on: &mut dyn FnMut(f64)) -> Result<CellRun, WorldError> {
+    fn play(self, on: &mut dyn FnMut(Meanwhile)) -> Result<CellRun, WorldError> {
         self.play_with(on, |_, _| Vec::new())
     }
 
     fn play_with(
         mut self,
-        on: &mut dyn FnMut(f64),
+        on: &mut dyn FnMut(Meanwhile),
         books: impl FnOnce(&World<W>, Watcher) -> Vec<String>,
     ) -> Result<CellRun, WorldError> {
         let unix_ms = 0;
@@ -249,7 +253,8 @@ impl<'a, W: Housed> Played<'a, W> {
             if now == sample {
                 self.sample()?;
                 sample = sample.saturating_add(SAMPLE);
-                on((now.as_secs_f64() / last.as_secs_f64()).min(1.0));
+                let done = now.as_secs_f64() / last.as_secs_f64();
+                on(Meanwhile::Done(done.min(1.0)));
             }
             while let Some(change) = changes.next_if(|change| change.at <= now) {
                 let numbers = &self.numbers;
@@ -260,7 +265,7 @@ impl<'a, W: Housed> Played<'a, W> {
                 self.look();
             }
             if now == steward {
-                self.turn()?;
+                self.turn(on)?;
                 let period = self.steward.as_ref().map_or(SAMPLE, |(_, period)| *period);
                 turn = turn.saturating_add(period);
             }
@@ -348,11 +353,14 @@ impl<'a, W: Housed> Played<'a, W> {
         self.boosts.push(period);
     }
 
-    fn turn(&mut self) -> Result<(), WorldError> {
+    fn turn(&mut self, on: &mut dyn FnMut(Meanwhile)) -> Result<(), WorldError> {
         let Some((steward, _)) = &mut self.steward else {
             return Ok(());
         };
         let turn = steward.turn(&mut self.world)?;
+        if self.periods {
+            on(Meanwhile::Period(Box::new(steward.period(&turn))));
+        }
         self.look();
         self.saw(&turn);
         for violation in &turn.violations {
@@ -374,10 +382,6 @@ impl<'a, W: Housed> Played<'a, W> {
             });
             let cell = self.cell.index;
             self.say(Event::Steward { cell, record });
-            let loaded = (self.start..self.end).contains(&self.world.now());
-            if let Some(turns) = self.turns.as_mut().filter(|_| loaded) {
-                turns.push(turn);
-            }
         }
         Ok(())
     }
@@ -437,7 +441,6 @@ impl<'a, W: Housed> Played<'a, W> {
         CellRun {
             told: self.told,
             events: self.world.queue.taken(),
-            turns: self.turns.unwrap_or_default(),
         }
     }
 

@@ -26,13 +26,13 @@ use ostler_model::{Bytes, Facts, Intent, MemoryFacts, MemoryNode, Nanos, NicFact
 use ostler_outcome::events::{Cell, Event, Stamped};
 use ostler_outcome::order;
 use ostler_outcome::report::Clock;
+use ostler_record::Period;
 use ostler_scenario::Scenario;
 
 pub use all::all;
 
 use crate::host::{HostCosts, Kernel};
 use crate::scenario::{self, NoPolicy, PolicyError};
-use crate::steward::Turn;
 use crate::tenants::{NIC, TenantsError};
 use crate::world::WorldError;
 
@@ -66,8 +66,8 @@ pub enum RunError {
 pub struct Watch {
     /// The books of messages, threads and cores are kept a second time, and what differs is told as a problem of its cell. Costs half of the speed.
     pub books: bool,
-    /// What the steward decided is kept, each time that it was something else and the load was on.
-    pub turns: bool,
+    /// Each period of the steward is told, as a record has it ([`Meanwhile::Period`]).
+    pub periods: bool,
 }
 
 /// A scenario that can be run: everything in it was looked at.
@@ -165,10 +165,19 @@ impl Run {
         ]
     }
 
-    /// Runs a cell. `on` is told how far it is, 0 to 1, now and then.
-    pub fn cell(&self, cell: &Cell, on: &mut dyn FnMut(f64)) -> Result<CellRun, RunError> {
+    /// Runs a cell. `on` is told what happens meanwhile.
+    pub fn cell(&self, cell: &Cell, on: &mut dyn FnMut(Meanwhile)) -> Result<CellRun, RunError> {
         cell::run(self, cell, on)
     }
+}
+
+/// What a cell tells while it is run.
+#[derive(Debug)]
+pub enum Meanwhile {
+    /// How far it is, 0 to 1; now and then.
+    Done(f64),
+    /// Its steward has made a decision; if that is wanted.
+    Period(Box<Period>),
 }
 
 /// What came of a cell.
@@ -178,8 +187,6 @@ pub struct CellRun {
     pub told: Vec<Stamped>,
     /// How much happened in its world.
     pub events: u64,
-    /// What its steward decided, if that is kept.
-    pub turns: Vec<Turn>,
 }
 
 /// What a scenario's host is, as a steward finds it.

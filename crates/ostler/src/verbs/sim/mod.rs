@@ -3,6 +3,7 @@
 mod compare;
 mod fleet;
 mod log;
+mod records;
 
 use std::io::IsTerminal as _;
 use std::ops::ControlFlow;
@@ -19,12 +20,13 @@ use ostler_record::Wall;
 use ostler_report::Spread;
 use ostler_report::say::{micros, percent, short};
 use ostler_scenario::{Scenario, ScenarioError};
-use ostler_sim::run::{self, Run, Watch};
+use ostler_sim::run::{self, Meanwhile, Run, Watch};
 use ostler_sim::scenario;
 
 use super::EXIT_CONFIG;
 use crate::output::{self, Paint, Table};
 use log::Log;
+use records::Records;
 
 /// Run a scenario in simulated worlds: the same `decide()`, no hardware
 #[derive(Debug, clap::Args)]
@@ -34,7 +36,8 @@ use log::Log;
     same bytes, on any machine and any number of threads.\n\n\
     Examples:\n  ostler sim scenarios/vspace-ramp.toml --report ramp.html\n  ostler sim scenarios/anubis.toml --policy eevdf-2 --policy boost-2 --seed 7 --json\n  \
     ostler sim scenarios/vspace-ramp.toml --events ramp.jsonl   # cut off? the same command goes on\n  \
-    ostler sim scenarios/vspace-ramp.toml --beside target/lab/runs/0001-vspace-ramp   # the lab's figures and these\n  ostler sim compare lab.jsonl sim.jsonl\n  \
+    ostler sim scenarios/vspace-ramp.toml --beside target/lab/runs/0001-vspace-ramp   # the lab's figures and these\n  \
+    ostler sim scenarios/smoke.toml --records kept && ostler replay kept/cell-0/record.db\n  ostler sim compare lab.jsonl sim.jsonl\n  \
     ostler sim scenarios/simulated/fleet.toml --oversubscription 1,2,3 --policy vanilla,boost   # whose users wait too long?\n\n\
     Exit codes: 0 done, and as the scenario expects; 1 not as expected, or a world's books were wrong; 4 the scenario was refused."
 )]
@@ -67,6 +70,9 @@ pub struct Args {
     /// Keep all that happened here, of a fleet what came of each host; of a run that was cut off, what is there counts, and the rest is run
     #[arg(long, value_name = "FILE.jsonl")]
     events: Option<PathBuf>,
+    /// Keep the steward's record of each cell in this folder, as `cell-N/record.db`, for `ostler replay` and `ostler explain --record`
+    #[arg(long, value_name = "FOLDER")]
+    records: Option<PathBuf>,
     /// Show it beside this run of the same scenario, the lab's say, as `compare` does: its folder, or its JSON lines
     #[arg(long, value_name = "RUN")]
     beside: Option<PathBuf>,
@@ -102,6 +108,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             beside.is_none(),
             "--beside is for scenarios of one host, as the lab has no fleets; leave it out"
         );
+        ensure!(
+            args.records.is_none(),
+            "--records is for scenarios of one host; leave it out"
+        );
         return fleet::run(&args, path, &scenario);
     }
     ensure!(
@@ -134,7 +144,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             cells.len()
         );
     }
-    let problems = play(&run, &cells, &args, &mut log)?;
+    let records = args.records.as_deref();
+    let records = records.map(|folder| Records::new(folder, &cells));
+    let problems = play(&run, &cells, &args, &mut log, records.transpose()?.as_ref())?;
     let summaries = gather::summaries(run.scenario(), log.events());
     match beside {
         None => show(&run, &summaries, &args)?,
@@ -173,13 +185,19 @@ fn prepare(args: &Args, mut scenario: Scenario) -> Result<Run, run::RunError> {
     }
     let watch = Watch {
         books: args.audit,
-        ..Watch::default()
+        periods: args.records.is_some(),
     };
     Run::new(scenario, args.seed, watch)?.only(&args.policies)
 }
 
 /// Runs cells and keeps what they tell; whether anything was wrong.
-fn play(run: &Run, cells: &[Cell], args: &Args, log: &mut Log) -> anyhow::Result<bool> {
+fn play(
+    run: &Run,
+    cells: &[Cell],
+    args: &Args,
+    log: &mut Log,
+    records: Option<&Records>,
+) -> anyhow::Result<bool> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = args.jobs.unwrap_or(cores);
     ensure!(threads > 0, "--jobs 0: write 1 or more, or leave it out");
@@ -191,11 +209,22 @@ fn play(run: &Run, cells: &[Cell], args: &Args, log: &mut Log) -> anyhow::Result
         run,
         cells,
         threads,
-        &|cell, done| progress.at(cell, done),
+        &|cell, what| match what {
+            Meanwhile::Done(done) => progress.at(cell, done),
+            Meanwhile::Period(period) => {
+                if let Some(records) = records {
+                    records.keep(cell, *period);
+                }
+            }
+        },
         &mut |cell, came| {
             happened += came.events;
             progress.ended(cell);
-            kept = log.add(came.told);
+            // A cell that the log has is not run again, so its record comes first.
+            kept = records.map_or(Ok(()), |records| records.ended(cell));
+            if kept.is_ok() {
+                kept = log.add(came.told);
+            }
             if kept.is_ok() {
                 ControlFlow::Continue(())
             } else {
