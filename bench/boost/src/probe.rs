@@ -6,9 +6,9 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use libbpf_rs::{Link, Object, ObjectBuilder};
-use ostler_abi::pmu::Marker;
 use ostler_act::{Host as _, LinuxHost, SCHED_EXT_ONCE, Scheduler, VcpuScheduler as _};
 use ostler_boost::{Config, Settings};
+use ostler_lab::inner::profile::Profiler;
 use ostler_model::{CpuSet, Pid, Tid};
 
 use crate::Side;
@@ -112,19 +112,10 @@ pub fn compare(
 
 /// Where the instructions of a workload go under each scheduler: the machine counts them, and it is told what the addresses are.
 pub fn profile(size: &Size, on: CpuSet) -> Result<()> {
-    let marker = Marker::find(Path::new("/sys"))?.context("the machine has no counters to mark")?;
-    for (file, value) in [
-        ("net/core/bpf_jit_kallsyms", "1"),
-        ("kernel/kptr_restrict", "0"),
-    ] {
-        std::fs::write(Path::new("/proc/sys").join(file), value)
-            .with_context(|| format!("could not set {file}"))?;
-    }
+    let profiler = Profiler::new()?;
     let [.., (_, workers, work)] = cases(size);
     let print = |what: &str, of_programs: bool| -> Result<()> {
-        let all = std::fs::read_to_string("/proc/kallsyms").context("could not read symbols")?;
-        let code = |line: &&str| matches!(line.as_bytes().get(17), Some(b't' | b'T' | b'w' | b'W'));
-        for line in all.lines().filter(code) {
+        for line in Profiler::symbols()?.lines() {
             if line.ends_with("[bpf]") == of_programs {
                 println!("SYMBOL {what} {line}");
             }
@@ -135,9 +126,9 @@ pub fn profile(size: &Size, on: CpuSet) -> Result<()> {
         let loaded = Loaded::of(side, on)?;
         // The first warms caches.
         measure(&loaded, on, workers, &work)?;
-        marker.begin(window);
+        profiler.begin(window);
         let took = measure(&loaded, on, workers, &work);
-        marker.end(window);
+        profiler.end(window);
         println!("FIGURE profile {side} {}", took?.ns);
         print(&side.to_string(), true)?;
     }

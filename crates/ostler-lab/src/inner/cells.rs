@@ -25,7 +25,9 @@ use super::scheduler::RunningScheduler;
 use super::steward::{self, Steward};
 use super::trace::Tracer;
 use super::turn::Turn;
+use super::write;
 use crate::child::wait_timeout;
+use crate::profile::SYMBOLS;
 use crate::program::Program;
 use crate::scenario::{Load, Policy, Scenario, Workload};
 use ostler_outcome::events::{Cell, Event};
@@ -174,7 +176,10 @@ impl Cells<'_> {
         }
         let loaded = self.load(&load, cell, &out);
         let profiled = match &self.profiler {
-            Some(profiler) => profiler.end(cell.index, &out),
+            Some(profiler) => {
+                profiler.end(cell.index);
+                Profiler::symbols().and_then(|code| write(out.join(SYMBOLS), &code))
+            }
             None => Ok(()),
         };
         said(&mut turn);

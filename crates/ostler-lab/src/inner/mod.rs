@@ -9,7 +9,7 @@ pub mod init;
 mod kernel;
 pub mod load;
 mod net;
-mod profile;
+pub mod profile;
 pub mod sampler;
 pub mod say;
 mod scheduler;

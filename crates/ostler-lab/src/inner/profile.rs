@@ -8,15 +8,18 @@ use anyhow::Context;
 use ostler_abi::pmu::Marker;
 
 use super::{read, write};
-use crate::profile::SYMBOLS;
 
-/// What marks a profile's windows: one for each cell, of the cell's number.
+/// What marks a profile's windows, by number: one for each cell, or of whoever else runs in an emulated host.
 pub struct Profiler {
     marker: Marker,
 }
 
 impl Profiler {
     /// Makes ready to profile.
+    ///
+    /// # Errors
+    ///
+    /// The machine has no counters, or the kernel doesn't tell its symbols.
     pub fn new() -> anyhow::Result<Profiler> {
         let marker = Marker::find(Path::new("/sys"))?;
         let marker = marker.context("--profile: the machine has no counters to mark")?;
@@ -26,16 +29,23 @@ impl Profiler {
         Ok(Profiler { marker })
     }
 
-    /// A cell's load begins.
-    pub fn begin(&self, cell: u32) {
-        self.marker.begin(cell);
+    /// What is to be counted begins.
+    pub fn begin(&self, window: u32) {
+        self.marker.begin(window);
     }
 
-    /// It ends: what addresses mean is left in `out`.
-    pub fn end(&self, cell: u32, out: &Path) -> anyhow::Result<()> {
-        self.marker.end(cell);
-        let code = code_only(&read("/proc/kallsyms")?);
-        write(out.join(SYMBOLS), &code)
+    /// It ends.
+    pub fn end(&self, window: u32) {
+        self.marker.end(window);
+    }
+
+    /// What addresses mean right now, as `/proc/kallsyms` has it, of code.
+    ///
+    /// # Errors
+    ///
+    /// The file can't be read.
+    pub fn symbols() -> anyhow::Result<String> {
+        Ok(code_only(&read("/proc/kallsyms")?))
     }
 }
 
