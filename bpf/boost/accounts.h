@@ -131,6 +131,25 @@ static __always_inline void leave(struct boost_thread *thread, struct boost_serv
 	thread->pool = 0;
 }
 
+/*
+ * A thread is on another domain's scale from now on, where its virtual time is as told, and awake
+ * in its guest's pool there, if that is told; by the lock's holder.
+ */
+static __always_inline void move_to(struct boost_thread *thread, struct boost_service *service,
+				    const struct boost_domain *slept, u32 number,
+				    const struct boost_domain *domain, u64 vtime)
+{
+	bool joins = service && !thread->works;
+
+	if (joins && slept)
+		leave(thread, service, slept);
+	thread->vcpu.vtime = vtime;
+	thread->domain = number;
+	if (joins)
+		thread->pool =
+		    boost_joins(&config, service->pools, &thread->vcpu, number, domain->now);
+}
+
 /* A thread's account, where it is one of a guest's vCPUs; NULL else. */
 static __always_inline struct boost_service *pools_of(const struct boost_thread *thread)
 {

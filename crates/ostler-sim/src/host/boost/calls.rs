@@ -1,4 +1,4 @@
-//! The callbacks: `bpf/boost/boost.bpf.c`, `hooks.h` and `turns.h`.
+//! The callbacks: `bpf/boost/boost.bpf.c`, `coming.h`, `hooks.h` and `turns.h`.
 
 use ostler_boost::{NOBODY, may_borrow};
 

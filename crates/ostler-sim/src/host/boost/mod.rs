@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `queue` | queue.h: who waits in a domain, and whom one meets on its core |
 //! | `accounts` | accounts.h: charges, payments, what a guest's other threads run |
-//! | `calls` | boost.bpf.c, hooks.h, turns.h: the callbacks |
+//! | `calls` | boost.bpf.c, coming.h, hooks.h, turns.h: the callbacks |
 //! | this | state.h: what it knows |
 //!
 //! Changed: a domain has any number of cores, times are the world's, and there is no lock since nothing happens at once.
