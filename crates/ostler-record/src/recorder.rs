@@ -102,10 +102,12 @@ impl Recorder {
         }
     }
 
-    /// Records a period, and waits while there is no room: for whoever has no loop to keep. Says whether anybody writes it.
-    pub fn keep(&self, period: Period) -> bool {
+    /// Records a period, and waits while there is no room: for whoever has no loop to keep. One that nobody writes has failed.
+    pub fn keep(&self, period: Period) {
         let queue = self.queue.as_ref();
-        queue.is_some_and(|queue| queue.send(period).is_ok())
+        if queue.is_none_or(|queue| queue.send(period).is_err()) {
+            self.counters.failed.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// How it fares.

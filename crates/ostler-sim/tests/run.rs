@@ -292,7 +292,10 @@ fn each_period_of_a_steward_is_told_where_that_is_wanted() {
             Event::Steward { record, .. } => Some(record["plan"].clone()),
             _ => None,
         });
-        assert_eq!(changes.collect::<Vec<_>>(), decided.collect::<Vec<_>>());
+        let decided: Vec<_> = decided.collect();
+        assert_eq!(changes.collect::<Vec<_>>(), decided);
+        let changes_much = cell.policy == "energy" || cell.policy == "resource";
+        assert_eq!(decided.len() > 2, changes_much, "{}", cell.policy);
         let steered = cell.policy != "vanilla";
         assert_eq!(at.len() > 65, steered, "{}: {}", cell.policy, at.len());
     }

@@ -587,85 +587,68 @@ fn vms_that_miss_the_objective_are_named_as_their_trace_names_them() {
     assert!(page.contains("busy/a+b=="));
 }
 
-const STEERED: &str = r#"
-name = "steered"
-summary = "A guest beside another."
-settle_s = 0.5
-rounds = 1
-[host]
-cores = 4
-memory = "2G"
-pnic_queues = 1
-instruction_ns = 1.0
-[[guest]]
-name = "lc"
-class = "latency-critical"
-vcpus = 2
-queues = 1
-memory = "192M"
-workload = "memcached"
-slo_p95 = "10ms"
-[[guest]]
-name = "be"
-class = "best-effort"
-vcpus = 2
-memory = "128M"
-workload = "spin"
-[[load]]
-guest = "lc"
-connections = 4
-steps = [{ rate = 500, seconds = 2 }, { rate = 2000, seconds = 2 }]
-[[policy]]
-name = "vanilla"
-[[policy]]
-name = "energy"
-[policy.steward.partition]
-policy = "energy"
-"#;
-
+/// What `ostler sim --help` has as an example.
 #[test]
-fn what_a_simulated_steward_decided_is_replayed_and_explained() {
+fn what_simulated_stewards_decided_is_replayed_and_explained() {
+    let smoke = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/smoke.toml");
     let folder = tempfile::tempdir().expect("a folder");
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    std::fs::write(path("steered.toml"), STEERED).expect("a scenario");
-    let sim = || {
-        let (scenario, kept) = (path("steered.toml"), path("kept"));
-        ostler(&["sim", &scenario, "--records", &kept, "--json"])
-    };
+    let kept = folder.path().join("kept");
+    let sim = || ostler(&["sim", smoke, "--records", &kept.display().to_string()]);
     let ran = sim();
     assert!(ran.status.success(), "{}", text(&ran.stderr));
-    // The first cell has no steward, and nothing of either is under way any more.
-    assert!(!folder.path().join("kept/cell-0").exists());
-    let left = std::fs::read_dir(path("kept/cell-1")).expect("a folder");
-    let left: Vec<_> = left
-        .map(|entry| entry.expect("a file").file_name())
-        .collect();
-    assert_eq!(left, ["record.db"]);
-    let record = path("kept/cell-1/record.db");
-    let replayed = ostler(&["replay", &record, "--json"]);
-    assert!(replayed.status.success(), "{}", text(&replayed.stderr));
-    let said: Value = serde_json::from_str(&text(&replayed.stdout)).expect("JSON");
-    assert!(said["replayed"].as_u64() > Some(40), "{said}");
-    assert_eq!(
-        (&said["skipped"], &said["difference"]),
-        (&0.into(), &Value::Null)
-    );
+    let record = |cell: u32| kept.join(format!("cell-{cell}/record.db"));
+    for cell in 0..5 {
+        let Ok(left) = std::fs::read_dir(kept.join(format!("cell-{cell}"))) else {
+            assert!(
+                cell < 2,
+                "the first two have no steward, and {cell} has one"
+            );
+            continue;
+        };
+        let left: Vec<_> = left.map(|file| file.expect("a file").file_name()).collect();
+        assert_eq!(left, ["record.db"], "nothing is under way any more");
+        let replayed = ostler(&["replay", &record(cell).display().to_string(), "--json"]);
+        assert!(replayed.status.success(), "{}", text(&replayed.stderr));
+        let said: Value = serde_json::from_str(&text(&replayed.stdout)).expect("JSON");
+        assert!(said["replayed"].as_u64() > Some(40), "{said}");
+        assert_eq!(
+            (&said["skipped"], &said["difference"]),
+            (&0.into(), &Value::Null)
+        );
+    }
     // Times are the world's: three seconds after it began.
-    let explained = ostler(&["explain", "--record", &record, "--at", "@3"]);
-    let said = text(&explained.stdout);
-    assert!(
-        said.contains("1970-01-01T00:00:0"),
-        "{said}{}",
-        text(&explained.stderr)
-    );
+    let of = record(2).display().to_string();
+    let explained = ostler(&["explain", "--record", &of, "--at", "@3", "--json"]);
+    let said: Value = serde_json::from_str(&text(&explained.stdout)).expect("JSON");
+    let at = said["time"].as_str().unwrap_or_default();
+    assert!(at.starts_with("1970-01-01T00:00:0"), "{said}");
     // What is there stays, and nothing is run.
-    let before = std::fs::read(&record).expect("a record");
+    let before = std::fs::read(&of).expect("a record");
     let again = sim();
     assert_eq!(again.status.code(), Some(1));
     let said = text(&again.stderr);
     assert!(
-        said.contains("record.db is there already") && !said.contains("1 of 2"),
+        said.contains("record.db is there already") && !said.contains("1 of 5"),
         "{said}"
     );
-    assert_eq!(std::fs::read(&record).expect("a record"), before);
+    assert_eq!(std::fs::read(&of).expect("a record"), before);
+}
+
+/// A record that can't be written ends the run, and leaves none that isn't whole.
+#[test]
+fn records_that_cant_be_written_are_told() {
+    let smoke = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/smoke.toml");
+    let folder = tempfile::tempdir().expect("a folder");
+    let kept = folder.path();
+    // In place of the cell's folder.
+    std::fs::write(kept.join("cell-2"), "in the way").expect("a file");
+    let ran = ostler(&["sim", smoke, "--records", &kept.display().to_string()]);
+    assert_eq!(ran.status.code(), Some(1));
+    let said = text(&ran.stderr);
+    assert!(
+        said.contains("could not write") && said.contains("cell-2/record.db"),
+        "{said}"
+    );
+    let there = std::fs::read(kept.join("cell-2")).expect("a file");
+    assert_eq!(there, b"in the way");
 }

@@ -37,7 +37,7 @@ use records::Records;
     Examples:\n  ostler sim scenarios/vspace-ramp.toml --report ramp.html\n  ostler sim scenarios/anubis.toml --policy eevdf-2 --policy boost-2 --seed 7 --json\n  \
     ostler sim scenarios/vspace-ramp.toml --events ramp.jsonl   # cut off? the same command goes on\n  \
     ostler sim scenarios/vspace-ramp.toml --beside target/lab/runs/0001-vspace-ramp   # the lab's figures and these\n  \
-    ostler sim scenarios/smoke.toml --records kept && ostler replay kept/cell-0/record.db\n  ostler sim compare lab.jsonl sim.jsonl\n  \
+    ostler sim scenarios/smoke.toml --records kept && ostler replay kept/cell-2/record.db   # the first two have no steward\n  ostler sim compare lab.jsonl sim.jsonl\n  \
     ostler sim scenarios/simulated/fleet.toml --oversubscription 1,2,3 --policy vanilla,boost   # whose users wait too long?\n\n\
     Exit codes: 0 done, and as the scenario expects; 1 not as expected, or a world's books were wrong; 4 the scenario was refused."
 )]

@@ -80,9 +80,11 @@ impl Records {
         let record = record_of(&self.folder, cell);
         let doing = || format!("could not write {}", record.display());
         // Its thread has told all, so it is nobody else's.
-        let stats = Arc::into_inner(recorder.with_context(doing)?).map(Recorder::finish);
-        if let Some(error) = stats.and_then(|stats| stats.last_error) {
-            bail!("{}: {error}", doing());
+        let recorder = Arc::into_inner(recorder.with_context(doing)?).with_context(doing)?;
+        let stats = recorder.finish();
+        if stats.failed > 0 {
+            let why = stats.last_error.unwrap_or_default();
+            bail!("{}: {} periods are lost: {why}", doing(), stats.failed);
         }
         std::fs::rename(part_of(&record), &record).with_context(doing)
     }
