@@ -23,7 +23,7 @@ use crate::cgroup;
 use crate::error::SenseError;
 use crate::files::KeptFile;
 use crate::guest_report::{Report, Source};
-use crate::qmp::process::{self, Process};
+use crate::qmp::process::{Process, Role};
 use crate::threads::{self, ProcThreads, ThreadKey, ThreadMeter};
 
 /// For how long threads that came are asked for their names: a new one has its creator's until it has run.
@@ -216,7 +216,7 @@ impl Guests {
             at += len;
             let seen = guest.seen(readings);
             let changed = seen != guest.seen;
-            let named = now < guest.unsettled && guest.newcomer_is_vcpu();
+            let named = now < guest.unsettled && guest.newcomer_has_role();
             if !changed && !named {
                 continue;
             }
@@ -289,14 +289,14 @@ impl Guest {
         Some(guest)
     }
 
-    /// Whether one of those that came has a vCPU's name by now. QEMU's threads for disks come and go all the time, so the others aren't listed
-    /// for it.
-    fn newcomer_is_vcpu(&self) -> bool {
+    /// Whether one of those that came is named as a vCPU or a vhost worker by now: a thread that names itself is there before its name is.
+    /// QEMU's threads for disks come and go all the time, so the others aren't listed for it.
+    fn newcomer_has_role(&self) -> bool {
         let mut names = self
             .newcomers
             .iter()
             .filter_map(|&tid| self.process.comm(tid));
-        names.any(|comm| process::vcpu_of(&comm).is_some())
+        names.any(|comm| self.process.role_of(&comm) != Role::Emulator)
     }
 
     fn update(&mut self, report: &Arc<Report>, told: Nanos) {
@@ -316,7 +316,6 @@ impl Guest {
     /// The source's word on vCPUs comes first. One that it hasn't told of yet, since it was plugged in just now, is known by
     /// its name, where QEMU names its threads; so it has its cores in the period that sees it, and not only when the source has answered.
     fn list_threads(&mut self) {
-        let worker = format!("vhost-{}", self.report.pid);
         let told: BTreeSet<Tid> = self.report.vcpus.iter().map(|(_, tid)| *tid).collect();
         let mut vhost = Vec::new();
         self.vcpus.clone_from(&self.report.vcpus);
@@ -324,14 +323,12 @@ impl Guest {
         let threads = self.process.threads();
         for &tid in threads.iter().filter(|tid| !told.contains(tid)) {
             let comm = self.process.comm(tid).unwrap_or_default();
-            if comm == worker {
-                vhost.push(tid);
-            } else if let Some(index) = process::vcpu_of(&comm)
-                && !self.vcpus.iter().any(|&(known, _)| known == index)
-            {
-                self.vcpus.push((index, tid));
-            } else {
-                self.emulator.push(tid);
+            match self.process.role_of(&comm) {
+                Role::Vhost => vhost.push(tid),
+                Role::Vcpu(index) if !self.vcpus.iter().any(|&(known, _)| known == index) => {
+                    self.vcpus.push((index, tid));
+                }
+                Role::Vcpu(_) | Role::Emulator => self.emulator.push(tid),
             }
         }
         self.vcpus.sort_unstable();

@@ -107,6 +107,38 @@ fn a_plugged_vcpu_is_known_before_its_monitor_has_answered() {
     );
 }
 
+/// A thread is there before it has named itself, and may be seen in between.
+#[test]
+fn a_worker_that_is_named_after_it_was_seen_is_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut sensor = sensor(&folder, false);
+    let mut guest = FakeGuest::start(&folder.path().join("a.qmp"), "alpha", "normal", 1);
+    let snapshot = until(&mut sensor, "a guest", |s| named(s, "alpha").is_some());
+    let before = named(&snapshot, "alpha").unwrap().emulator.clone();
+    guest.start_nameless();
+    let is_new = |s: &Snapshot| {
+        let guest = named(s, "alpha")?;
+        let new = guest.emulator.iter().find(|tid| !before.contains(tid));
+        new.copied()
+    };
+    let snapshot = until(&mut sensor, "another thread", |s| is_new(s).is_some());
+    let worker = is_new(&snapshot).unwrap();
+    guest.name_them();
+    // Time stands still for the sensor from here on, since it looks for names for a while only.
+    let stopped = snapshot.at;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let snapshot = sensor.snapshot(stopped);
+        let guest = named(&snapshot, "alpha").unwrap();
+        if guest.vhost.iter().any(|vhost| vhost.tid == worker) {
+            assert!(!guest.emulator.contains(&worker), "and it is that alone");
+            return;
+        }
+        assert!(Instant::now() < deadline, "not in 20 s: {guest:#?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 #[test]
 fn the_bell_rings_when_a_guest_comes_changes_or_goes() {
     let folder = tempfile::tempdir().unwrap();

@@ -27,7 +27,7 @@ use crate::bell::Bell;
 use crate::error::SenseError;
 use crate::files;
 use crate::guest_report::{Report, Source};
-use crate::qmp::process::{self, Process};
+use crate::qmp::process::{self, Process, Role};
 use crate::sys;
 use domain::Domain;
 
@@ -311,7 +311,10 @@ fn vcpus(process: &Process) -> Vec<(u32, Tid)> {
     let mut vcpus: Vec<(u32, Tid)> = process
         .threads()
         .into_iter()
-        .filter_map(|tid| Some((process::vcpu_of(&process.comm(tid)?)?, tid)))
+        .filter_map(|tid| match process.role_of(&process.comm(tid)?) {
+            Role::Vcpu(index) => Some((index, tid)),
+            Role::Vhost | Role::Emulator => None,
+        })
         .collect();
     vcpus.sort_unstable();
     vcpus.dedup_by_key(|(index, _)| *index);

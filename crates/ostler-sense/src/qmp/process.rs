@@ -22,6 +22,17 @@ pub(crate) struct Process {
     folder: PathBuf,
 }
 
+/// What a thread of a guest's process does, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It runs the vCPU of this number.
+    Vcpu(u32),
+    /// It serves a queue in the kernel, which names it for the process that asked for it.
+    Vhost,
+    /// All else: the monitor's loop, I/O threads, disks' helpers.
+    Emulator,
+}
+
 impl Process {
     /// The process that has this number now.
     pub(crate) fn of(proc: &Path, pid: Pid) -> Option<Process> {
@@ -49,6 +60,14 @@ impl Process {
     /// A thread's name.
     pub(crate) fn comm(&self, tid: Tid) -> Option<String> {
         files::value(&self.folder.join(format!("task/{tid}/comm"))).ok()
+    }
+
+    /// What a thread of this name does for the guest.
+    pub(crate) fn role_of(&self, comm: &str) -> Role {
+        if comm.strip_prefix("vhost-") == Some(self.pid.to_string().as_str()) {
+            return Role::Vhost;
+        }
+        vcpu_of(comm).map_or(Role::Emulator, Role::Vcpu)
     }
 
     /// The interface behind each descriptor of `/dev/net/tun` that it has open.
@@ -113,7 +132,7 @@ pub(crate) fn taps(descriptors: &BTreeMap<u32, String>, network: &[Network]) -> 
 }
 
 /// The vCPU that a thread of this name is, as QEMU names its threads when it is told to: `CPU 3/KVM` is vCPU 3, `CPU 0/TCG` vCPU 0.
-pub(crate) fn vcpu_of(comm: &str) -> Option<u32> {
+fn vcpu_of(comm: &str) -> Option<u32> {
     let (index, accelerator) = comm.strip_prefix("CPU ")?.split_once('/')?;
     matches!(accelerator, "KVM" | "TCG").then(|| index.parse().ok())?
 }

@@ -85,6 +85,16 @@ impl FakeGuest {
         writeln!(self.stdin, "status {status}").unwrap();
     }
 
+    /// Starts another thread, which has no name of its own until it is told to name itself.
+    pub fn start_nameless(&mut self) {
+        self.stdin.write_all(b"nameless\n").unwrap();
+    }
+
+    /// Has all nameless threads name themselves vhost workers.
+    pub fn name_them(&mut self) {
+        self.stdin.write_all(b"name\n").unwrap();
+    }
+
     /// Starts another thread that is no vCPU.
     pub fn start_worker(&mut self) {
         self.stdin.write_all(b"worker\n").unwrap();
@@ -137,12 +147,19 @@ pub fn run_as_guest() {
             let _ = serve(&stream.unwrap(), &behaviour, &shared.0, &shared.1);
         }
     });
+    let worker = format!("vhost-{}", std::process::id());
+    let mut nameless = Vec::new();
     for line in std::io::stdin().lock().lines() {
         match line.unwrap().as_str() {
             "plug" => add_vcpu(&tids),
             "worker" => {
-                let name = format!("vhost-{}", std::process::id());
-                sleeper(name);
+                sleeper(worker.clone());
+            }
+            "nameless" => nameless.push(sleeper("nameless".to_owned())),
+            "name" => {
+                for tid in nameless.drain(..) {
+                    fs::write(format!("/proc/self/task/{tid}/comm"), &worker).unwrap();
+                }
             }
             other => match other.strip_prefix("status ") {
                 Some(new) => new.clone_into(&mut status.lock().unwrap()),
