@@ -2,7 +2,7 @@
 # What the work that nobody asks for comes to, as a function, for who sources this. Run as `turn WORKLOAD FREEZER`, it is a turn: it has
 # the work go on for as long as its input is open, and answers each line on it with what has been done by then.
 
-# Sets `work`. It starts no program, as everything that's started takes time from what is measured.
+# Sets `work`, and `at` to when that was by the clock of this guest. It starts no program, as everything that's started takes time from what is measured.
 work_done() {
 	work=0
 	case $1 in
@@ -18,12 +18,13 @@ work_done() {
 		done
 		;;
 	esac
+	read -r at _ < /proc/uptime
 }
 
 [ $# = 2 ] || return 0
 echo 0 > "$2"
 while read -r _; do
 	work_done "$1"
-	echo "$work"
+	echo "$work $at"
 done
 echo 1 > "$2"

@@ -347,8 +347,8 @@ pub struct GuestCounters {
     pub migrations: u64,
     /// Context switches of its threads.
     pub context_switches: u64,
-    /// Rounds of work it did, if it counts them.
-    pub work: Option<u64>,
+    /// Work it did, if it counts it, in its own unit. Of a guest that says so now and then, by how much it did in the time between its words.
+    pub work: Option<f64>,
 }
 
 #[cfg(test)]

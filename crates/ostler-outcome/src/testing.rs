@@ -102,7 +102,7 @@ pub fn cell(index: u32, policy: &str, p95s: [f64; 2], problems: &[&str]) -> Vec<
         kvm_exits: Some(100),
         guests: vec![
             guest("lc", 1.0, None),
-            guest("be", 3.0, Some(10 + u64::from(index))),
+            guest("be", 3.0, Some(10.0 + f64::from(index))),
         ],
         ..Counters::default()
     };

@@ -132,7 +132,7 @@ name = "vanilla"
     let guest = &counters.expect("a cell").guests[0];
     assert!((guest.cpu_seconds - 6.0).abs() < 0.06, "{guest:?}");
     // A round takes a millisecond.
-    let rounds = guest.work.expect("it counts") as f64;
+    let rounds = guest.work.expect("it counts");
     assert!((rounds / 1e3 - guest.cpu_seconds).abs() < 0.06, "{guest:?}");
     let samples: Vec<f64> = events
         .iter()

@@ -80,7 +80,7 @@ fn counted(first: &str, seconds: u32, steward: &str, more: &str) -> Counters {
 
 fn work(counters: &Counters, name: &str) -> f64 {
     let guest = counters.guests.iter().find(|guest| guest.name == name);
-    guest.and_then(|guest| guest.work).expect("work") as f64
+    guest.and_then(|guest| guest.work).expect("work")
 }
 
 fn memory(counters: &Counters) -> MemoryCounters {

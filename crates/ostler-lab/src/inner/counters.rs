@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use ostler_abi::pmu::{self, Device};
 use ostler_model::{CpuId, CpuSet};
 
+use super::done::Done;
 use super::guests::RunningGuest;
 use super::{MACHINE_CGROUP, read};
 use crate::inner::say::uptime_ms;
@@ -23,8 +24,29 @@ pub struct Reading {
     net_rx: u64,
     kvm_exits: Option<u64>,
     busy_ticks: u64,
-    guests: Vec<GuestCounters>,
+    guests: Vec<GuestReading>,
     machine: Option<Machine>,
+}
+
+/// A guest's counts at that instant, but for its work: that is as it said last.
+#[derive(Clone, Debug)]
+struct GuestReading {
+    counts: GuestCounters,
+    done: Option<Done>,
+}
+
+impl GuestReading {
+    fn since(&self, earlier: &GuestReading, seconds: f64) -> GuestCounters {
+        let (now, then) = (&self.counts, &earlier.counts);
+        let done = self.done.zip(earlier.done);
+        GuestCounters {
+            name: now.name.clone(),
+            cpu_seconds: now.cpu_seconds - then.cpu_seconds,
+            migrations: now.migrations.saturating_sub(then.migrations),
+            context_switches: now.context_switches.saturating_sub(then.context_switches),
+            work: done.map(|(now, then)| now.since(then, seconds)),
+        }
+    }
 }
 
 /// The machine's own counters.
@@ -111,25 +133,15 @@ impl Reading {
 
     /// What happened since an earlier reading.
     pub fn since(&self, earlier: &Reading) -> Counters {
+        let seconds = self.at_ms.saturating_sub(earlier.at_ms) as f64 / 1e3;
+        let known = |name: &str| earlier.guests.iter().find(|g| g.counts.name == name);
         let guests = self
             .guests
             .iter()
-            .filter_map(|now| {
-                let then = earlier.guests.iter().find(|g| g.name == now.name)?;
-                Some(GuestCounters {
-                    name: now.name.clone(),
-                    cpu_seconds: now.cpu_seconds - then.cpu_seconds,
-                    migrations: now.migrations.saturating_sub(then.migrations),
-                    context_switches: now.context_switches.saturating_sub(then.context_switches),
-                    work: now
-                        .work
-                        .zip(then.work)
-                        .map(|(now, then)| now.saturating_sub(then)),
-                })
-            })
+            .filter_map(|now| Some(now.since(known(&now.counts.name)?, seconds)))
             .collect();
         Counters {
-            seconds: self.at_ms.saturating_sub(earlier.at_ms) as f64 / 1e3,
+            seconds,
             context_switches: self
                 .context_switches
                 .saturating_sub(earlier.context_switches),
@@ -250,10 +262,10 @@ fn softirqs(text: &str, kind: &str, wanted: &CpuSet) -> u64 {
         .map_or(0, |(_, row)| row_sum(row, &columns, wanted))
 }
 
-fn guest(running: &RunningGuest) -> GuestCounters {
+fn guest(running: &RunningGuest) -> GuestReading {
+    let done = running.done();
     let mut counters = GuestCounters {
         name: running.name.clone(),
-        work: running.work(),
         ..GuestCounters::default()
     };
     let usage = read(format!("{MACHINE_CGROUP}/{}/cpu.stat", running.name)).unwrap_or_default();
@@ -265,7 +277,10 @@ fn guest(running: &RunningGuest) -> GuestCounters {
         counters.migrations += sched_field(&sched, "se.nr_migrations");
         counters.context_switches += sched_field(&sched, "nr_switches");
     }
-    counters
+    GuestReading {
+        counts: counters,
+        done,
+    }
 }
 
 fn sched_field(sched: &str, name: &str) -> u64 {
@@ -372,23 +387,30 @@ mod tests {
 
     #[test]
     fn a_guest_that_came_later_is_not_counted() {
-        let guest = |name: &str, work| GuestCounters {
-            name: name.into(),
-            work,
-            ..GuestCounters::default()
+        let guest = |name: &str, done| GuestReading {
+            counts: GuestCounters {
+                name: name.into(),
+                ..GuestCounters::default()
+            },
+            done,
         };
+        let done = |work, at_s| Some(Done { work, at_s });
         let earlier = Reading {
-            guests: vec![guest("a", Some(5))],
+            guests: vec![guest("a", done(5, 9.0))],
             ..Reading::default()
         };
         let later = Reading {
-            guests: vec![guest("a", Some(9)), guest("b", None)],
+            guests: vec![guest("a", done(9, 11.0)), guest("b", None)],
             at_ms: 1500,
             ..Reading::default()
         };
         let counters = later.since(&earlier);
         assert_eq!(counters.guests.len(), 1);
-        assert_eq!(counters.guests[0].work, Some(4));
+        assert_eq!(
+            counters.guests[0].work,
+            Some(3.0),
+            "four rounds in two seconds"
+        );
         assert!((counters.seconds - 1.5).abs() < 1e-9);
     }
 }

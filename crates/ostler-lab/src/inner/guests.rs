@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use ostler_model::Class;
 
+use super::done::Done;
 use super::say::Say;
 use super::{MACHINE_CGROUP, RUN, net, write};
 use crate::image::Cpio;
@@ -42,15 +43,15 @@ struct Serial {
     tail: Tail,
     ready: bool,
     fatal: Option<String>,
-    work: Option<u64>,
+    done: Option<Done>,
     /// vCPUs that its workload may use: at first, and now.
     vcpus: Option<(String, String)>,
 }
 
 impl Serial {
-    /// Work only grows: what comes later on one way may have been said earlier on another.
-    fn said(&mut self, work: Option<u64>) {
-        self.work = self.work.max(work);
+    /// What comes later on one way may have been said earlier on another.
+    fn said(&mut self, done: Done) {
+        self.done = Some(self.done.map_or(done, |known| known.later(done)));
     }
 
     fn update(&mut self) {
@@ -59,8 +60,10 @@ impl Serial {
                 self.ready = true;
             } else if let Some(why) = line.strip_prefix("LAB_FATAL ") {
                 self.fatal = Some(why.to_owned());
-            } else if let Some(work) = line.strip_prefix("LAB_WORK ") {
-                self.said(work.trim().parse().ok());
+            } else if let Some(said) = line.strip_prefix("LAB_WORK ") {
+                if let Some(done) = Done::parse(said) {
+                    self.said(done);
+                }
             } else if let Some(vcpus) = line.strip_prefix("LAB_VCPUS ") {
                 let now = vcpus.trim().to_owned();
                 let first = self
@@ -74,17 +77,17 @@ impl Serial {
 }
 
 impl RunningGuest {
-    /// Rounds of work it has said it did.
-    pub fn work(&self) -> Option<u64> {
+    /// What it said last of its work.
+    pub fn done(&self) -> Option<Done> {
         let mut serial = self.serial.lock().ok()?;
         serial.update();
-        serial.work
+        serial.done
     }
 
     /// Takes note of work that it told otherwise than on its serial line.
-    pub fn said(&self, work: u64) {
+    pub fn said(&self, done: Done) {
         if let Ok(mut serial) = self.serial.lock() {
-            serial.said(Some(work));
+            serial.said(done);
         }
     }
 
@@ -324,7 +327,7 @@ fn launch(guests: &[Guest], index: usize) -> anyhow::Result<RunningGuest> {
             tail: Tail::new(paths.serial),
             ready: false,
             fatal: None,
-            work: None,
+            done: None,
             vcpus: None,
         })),
     })
@@ -360,16 +363,18 @@ mod tests {
             tail: Tail::new(log.clone()),
             ready: false,
             fatal: None,
-            work: None,
+            done: None,
             vcpus: None,
         };
-        std::fs::write(&log, "LAB_READY 3\nLAB_WORK 5\n").expect("a log");
+        let done = |work, at_s| Some(Done { work, at_s });
+        std::fs::write(&log, "LAB_READY 3\nLAB_WORK 5 3.5\n").expect("a log");
         serial.update();
-        assert_eq!((serial.ready, serial.work), (true, Some(5)));
-        serial.said(Some(9));
+        assert_eq!((serial.ready, serial.done), (true, done(5, 3.5)));
+        serial.said(Done { work: 9, at_s: 5.0 });
         // Said before that, read after it.
-        std::fs::write(&log, "LAB_READY 3\nLAB_WORK 5\nLAB_WORK 8\nLAB_WORK x\n").expect("a log");
+        let lines = "LAB_READY 3\nLAB_WORK 5 3.5\nLAB_WORK 8 4.5\nLAB_WORK x 6\n";
+        std::fs::write(&log, lines).expect("a log");
         serial.update();
-        assert_eq!(serial.work, Some(9));
+        assert_eq!(serial.done, done(9, 5.0));
     }
 }

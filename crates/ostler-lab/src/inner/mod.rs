@@ -3,6 +3,7 @@
 
 pub mod cells;
 pub mod counters;
+pub mod done;
 pub mod faults;
 pub mod guests;
 pub mod init;

@@ -91,7 +91,7 @@ fn sample(guest: &RunningGuest, usage: &mut BTreeMap<String, u64>) -> GuestSampl
             .unwrap_or_default(),
         frozen: file("cgroup.events").lines().any(|l| l == "frozen 1"),
         idle: file("cpu.idle").trim() == "1",
-        work: guest.work(),
+        work: guest.done().map(|done| done.work),
     }
 }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::Context;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+use super::done::Done;
 use super::net::CLIENT;
 use crate::machine;
 
@@ -21,8 +22,8 @@ use crate::machine;
 const PORT: u16 = 9;
 /// A guest of one vCPU among seven others, on an emulated core, gets there in a second or two.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// A number and its line end.
-const ANSWER_BYTES_MAX: u64 = 32;
+/// Two numbers and their line end.
+const ANSWER_BYTES_MAX: u64 = 48;
 
 /// A turn, until it is dropped.
 #[derive(Debug)]
@@ -51,19 +52,18 @@ impl Turn {
         Ok(turn)
     }
 
-    /// The work that the guest has done since its boot.
-    pub fn work(&mut self) -> anyhow::Result<u64> {
+    /// What the guest has done since its boot.
+    pub fn work(&mut self) -> anyhow::Result<Done> {
         let asked = ask(&mut self.stream);
         asked.with_context(|| format!("the guest at {} didn't say its work", self.address))
     }
 }
 
-fn ask(stream: &mut BufReader<TcpStream>) -> anyhow::Result<u64> {
+fn ask(stream: &mut BufReader<TcpStream>) -> anyhow::Result<Done> {
     stream.get_mut().write_all(b"\n")?;
     let mut answer = String::new();
     stream.take(ANSWER_BYTES_MAX).read_line(&mut answer)?;
-    let work = answer.trim().parse();
-    work.with_context(|| format!("it said `{}`", answer.escape_debug()))
+    Done::parse(&answer).with_context(|| format!("it said `{}`", answer.escape_debug()))
 }
 
 fn connect(address: SocketAddr) -> anyhow::Result<TcpStream> {
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     /// What is asked of a guest that says this.
-    fn asked(answer: &'static [u8]) -> anyhow::Result<u64> {
+    fn asked(answer: &'static [u8]) -> anyhow::Result<Done> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
         let address = listener.local_addr().expect("its address");
         let guest = std::thread::spawn(move || {
@@ -100,14 +100,18 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_says_a_number_or_what_it_said_is_told() {
-        assert_eq!(asked(b"1234\n").expect("a number"), 1234);
+    fn a_guest_says_what_it_has_done_or_what_it_said_is_told() {
+        let done = Done {
+            work: 1234,
+            at_s: 56.78,
+        };
+        assert_eq!(asked(b"1234 56.78\n").expect("what it has done"), done);
         let told = asked(b"no\x07\n").expect_err("no number").to_string();
         assert!(told.contains("it said `no\\u{7}\\n`"), "{told}");
         assert!(asked(b"").is_err(), "it hung up");
         assert!(
             asked(&[b'9'; 1000]).is_err(),
-            "no more is read than a number takes"
+            "no more is read than two numbers take"
         );
     }
 }

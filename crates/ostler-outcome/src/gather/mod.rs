@@ -340,7 +340,7 @@ fn work_per_s(rounds: &[&Seen<'_>]) -> BTreeMap<String, f64> {
         for guest in &counters.guests {
             if let Some(work) = guest.work {
                 let rates = rates.entry(&guest.name).or_default();
-                rates.push(work as f64 / counters.seconds);
+                rates.push(work / counters.seconds);
             }
         }
     }

@@ -199,7 +199,7 @@ impl<'a> Sharers<'a> {
     /// Work of the neighbours, in what they do in an equal share of the cores, where a core-second is worth so much.
     pub fn neighbour_throughput(&self, seen: &Seen<'_>, work_per_core_second: f64) -> Option<f64> {
         let counters = seen.counters?;
-        let (mut work, mut share_s) = (0, 0.0);
+        let (mut work, mut share_s) = (0.0, 0.0);
         for guest in self.neighbours() {
             let counted = counters
                 .guests
@@ -210,7 +210,7 @@ impl<'a> Sharers<'a> {
                 share_s += self.equal_share_s(guest, counters.seconds)?;
             }
         }
-        let throughput = work as f64 / (share_s * work_per_core_second);
+        let throughput = work / (share_s * work_per_core_second);
         throughput.is_finite().then_some(throughput)
     }
 }
@@ -239,10 +239,10 @@ pub fn work_per_core_second(scenario: &Scenario, cells: &[&Seen<'_>]) -> Option<
         let (work, seconds) = counted
             .filter(|guest| neighbour(&guest.name))
             .filter_map(|guest| Some((guest.work?, guest.cpu_seconds)))
-            .fold((0, 0.0), |(work, seconds), (more, longer)| {
+            .fold((0.0, 0.0), |(work, seconds), (more, longer)| {
                 (work + more, seconds + longer)
             });
-        Some(work as f64 / seconds)
+        Some(work / seconds)
     });
     rates
         .filter(|rate| rate.is_finite() && *rate > 0.0)

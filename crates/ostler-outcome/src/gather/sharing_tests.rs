@@ -193,7 +193,7 @@ impl Toy {
             GuestCounters {
                 name: (*name).into(),
                 cpu_seconds: had_ms as f64 / 1e3,
-                work: (which > 0).then_some(self.work),
+                work: (which > 0).then_some(self.work as f64),
                 ..GuestCounters::default()
             }
         });

@@ -146,7 +146,7 @@ impl Reading {
                     cpu_seconds: Nanos(now.0.ran - then.0.ran).as_secs_f64(),
                     context_switches: now.1 - then.1,
                     migrations: now.2 - then.2,
-                    work: counts(guest.number).then(|| now.0.work - then.0.work),
+                    work: counts(guest.number).then(|| (now.0.work - then.0.work) as f64),
                 })
                 .collect(),
             ..Counters::default()
