@@ -113,7 +113,7 @@ impl Reading {
         pmu: Option<&Device>,
     ) -> anyhow::Result<Reading> {
         let stat = read("/proc/stat")?;
-        meter.update(&read("/proc/interrupts")?, under_test);
+        meter.look(under_test)?;
         Ok(Reading {
             at_ms: uptime_ms(),
             context_switches: switches(&read("/proc/schedstat")?, under_test),
@@ -220,8 +220,14 @@ pub struct IrqMeter {
 }
 
 impl IrqMeter {
-    /// Looks at `/proc/interrupts`.
-    pub fn update(&mut self, text: &str, wanted: &CpuSet) {
+    /// Looks at the kernel's table. It reads it itself: who reads it first and waits for the meter then may come after one who has read it later, and
+    /// all that was ever counted would be counted again.
+    pub fn look(&mut self, wanted: &CpuSet) -> anyhow::Result<()> {
+        self.update(&read("/proc/interrupts")?, wanted);
+        Ok(())
+    }
+
+    fn update(&mut self, text: &str, wanted: &CpuSet) {
         let mut lines = text.lines();
         let columns = columns(lines.next().unwrap_or_default());
         for (name, row) in lines.filter_map(|l| l.split_once(':')) {

@@ -78,14 +78,17 @@ mod tests {
     /// Ten rounds a second, said at whole seconds of its clock and never known before: whatever part of a second a cell begins and ends in.
     #[test]
     fn what_is_told_does_not_depend_on_when_it_was_said() {
-        let heard = |at: f64| done(10 * at.floor() as u64, at.floor());
-        for step in 0..40 {
-            let begin = 20.0 + f64::from(step) * 0.05;
-            for seconds in [2.2, 4.24, 10.5] {
-                let told = heard(begin + seconds).since(heard(begin), seconds);
+        let heard = |at_ms: u32| {
+            let second = at_ms / 1000;
+            done(10 * u64::from(second), f64::from(second))
+        };
+        for begin_ms in (20_000..22_000).step_by(50) {
+            for took_ms in [2_200, 4_240, 10_500] {
+                let seconds = f64::from(took_ms) / 1e3;
+                let told = heard(begin_ms + took_ms).since(heard(begin_ms), seconds);
                 assert!(
                     (told - 10.0 * seconds).abs() < 1e-9,
-                    "{begin} {seconds}: {told}"
+                    "{begin_ms} {took_ms}: {told}"
                 );
             }
         }
