@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Seen;
 use super::sharing::Sharers;
-use crate::events::Cell;
 use crate::report::PolicyLine;
 use ostler_scenario::{Policy, Scenario};
 
@@ -43,6 +43,9 @@ pub struct CellLine {
     pub neighbour_throughput: Option<f64>,
     /// Context switches on the cores under test.
     pub ctx_switches_per_s: Option<f64>,
+    /// The load generator's own worst lag behind its schedule, which is part of the latencies above: of the same size as these, it is
+    /// the client that was short of CPU. `None` where nothing was asked.
+    pub client_lag_max_us: Option<f64>,
 }
 
 impl CellLine {
@@ -51,10 +54,12 @@ impl CellLine {
         scenario: &Scenario,
         policy: &Policy,
         workload: &str,
-        cell: &Cell,
+        seen: &Seen<'_>,
         line: &PolicyLine,
     ) -> CellLine {
+        let cell = seen.cell;
         let sharers = Sharers::of(scenario, policy, &cell.guest);
+        let asked = seen.windows.iter().filter(|window| window.figures.due > 0);
         CellLine {
             cell: cell.index,
             policy: line.policy.clone(),
@@ -72,6 +77,9 @@ impl CellLine {
             fairness_error_10s: line.fairness_error_10s,
             neighbour_throughput: line.neighbour_throughput,
             ctx_switches_per_s: line.ctx_switches_per_s,
+            client_lag_max_us: asked
+                .map(|window| window.figures.lag_max_us)
+                .reduce(f64::max),
         }
     }
 }

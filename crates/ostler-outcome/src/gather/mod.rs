@@ -263,7 +263,7 @@ fn summary(
     let of_cells = scenario.policies.iter().zip(&lines);
     let of_cells = of_cells.flat_map(|(policy, lines)| {
         let rounds = of_policy(policy).into_iter().zip(lines);
-        rounds.map(|(seen, line)| CellLine::new(scenario, policy, &workload, seen.cell, line))
+        rounds.map(|(seen, line)| CellLine::new(scenario, policy, &workload, seen, line))
     });
     let mut of_cells: Vec<_> = of_cells.collect();
     of_cells.sort_by_key(|line| line.cell);

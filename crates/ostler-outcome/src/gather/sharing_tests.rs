@@ -133,7 +133,9 @@ impl Toy {
     fn lines(&self) -> impl Iterator<Item = serde_json::Value> {
         let seconds = f64::from(self.seconds);
         let figures = |p99_us| Figures {
+            due: 100 * u64::from(self.seconds),
             completed: 100 * u64::from(self.seconds),
+            lag_max_us: p99_us / 2.0,
             p50_us: Some(100.0),
             p95_us: Some(300.0),
             p99_us: Some(p99_us),
@@ -286,7 +288,7 @@ fn each_cell_has_a_line_of_its_own() {
     let lines = result_lines(&summaries);
     assert_eq!(lines.len(), 5, "three policies and two cells");
     let line = serde_json::to_string(lines.last().expect("a line")).expect("JSON");
-    insta::assert_snapshot!(line, @r#"{"cell":1,"policy":"ours","round":0,"guest":"lc","workload":"memcached in guest lc (1 vCPUs, 1 queues), 16 connections","ratio":3.0,"vcpus":3,"scheduler":"io 3ms","ops_per_s":100.0,"p50_us":100.0,"p95_us":300.0,"p99_us":900.0,"irq_to_run_p99_us":8.0,"fairness_error_10s":0.0,"neighbour_throughput":3.0,"ctx_switches_per_s":100.0}"#);
+    insta::assert_snapshot!(line, @r#"{"cell":1,"policy":"ours","round":0,"guest":"lc","workload":"memcached in guest lc (1 vCPUs, 1 queues), 16 connections","ratio":3.0,"vcpus":3,"scheduler":"io 3ms","ops_per_s":100.0,"p50_us":100.0,"p95_us":300.0,"p99_us":900.0,"irq_to_run_p99_us":8.0,"fairness_error_10s":0.0,"neighbour_throughput":3.0,"ctx_switches_per_s":100.0,"client_lag_max_us":0.5}"#);
     let alone = &summaries[0].cells[0];
     assert_eq!((alone.cell, alone.scheduler.as_str()), (0, "kernel"));
     assert_eq!((alone.ratio, alone.irq_to_run_p99_us), (Some(1.0), None));
