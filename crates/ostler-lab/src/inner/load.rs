@@ -15,7 +15,7 @@ use crate::program::Program;
 use crate::scenario::{Guest, Load};
 
 /// The generator shares its cores with the steward and whatever looks on, and a kernel that preempts lazily would have it wait for their next tick:
-/// its own lag, 10 to 30 ms of the emulated host's, was then most of what it told of guests. So it goes before all that has no deadline.
+/// its own lag, 3 to 33 ms of the emulated host's at worst in a cell, was then most of the P99 that it told of guests. So it goes before all that has no deadline.
 const AT_ONCE: [&str; 3] = ["chrt", "--fifo", "1"];
 
 /// The guest that a load is meant for, and its position.

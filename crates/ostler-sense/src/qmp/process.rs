@@ -64,7 +64,8 @@ impl Process {
 
     /// What a thread of this name does for the guest.
     pub(crate) fn role_of(&self, comm: &str) -> Role {
-        if comm.strip_prefix("vhost-") == Some(self.pid.to_string().as_str()) {
+        let worker_of = comm.strip_prefix("vhost-").map(str::parse);
+        if worker_of == Some(Ok(self.pid.0)) {
             return Role::Vhost;
         }
         vcpu_of(comm).map_or(Role::Emulator, Role::Vcpu)
@@ -140,6 +141,24 @@ fn vcpu_of(comm: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_threads_name_tells_what_it_does() {
+        let pid = Pid(std::process::id());
+        let process = Process::of(Path::new("/proc"), pid).unwrap();
+        let role = |comm: &str| process.role_of(comm);
+        assert_eq!(role("CPU 12/KVM"), Role::Vcpu(12));
+        assert_eq!(role(&format!("vhost-{pid}")), Role::Vhost);
+        for other in [
+            &format!("vhost-{}", pid.0 + 1),
+            "vhost-",
+            "vhost",
+            "worker",
+            "CPU",
+        ] {
+            assert_eq!(role(other), Role::Emulator, "{other}");
+        }
+    }
 
     #[test]
     fn a_vcpus_name_tells_its_number() {
