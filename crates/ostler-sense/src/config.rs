@@ -62,7 +62,7 @@ impl Default for SenseConfig {
             libvirt: None,
             nics: Vec::new(),
             bpf: true,
-            confirm: Nanos::from_secs(5),
+            confirm: Nanos::from_secs(30),
             latency_window: Window::default(),
         }
     }

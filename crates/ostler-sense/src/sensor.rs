@@ -98,7 +98,7 @@ impl Sensor {
             let timing = Timing {
                 look: Nanos::from_millis(50),
                 confirm: config.confirm,
-                full: Nanos::from_secs(30),
+                full: Nanos::from_secs(300),
                 silence: Nanos::from_secs(30),
             };
             let source = QmpSource::start(roots, &config.qmp_globs, timing, bell.clone())?;
