@@ -25,7 +25,8 @@
  * Work of the kernel's own scheduler that takes a core, as the vhost worker does that brings a
  * guest's event, leaves the vCPU there at the head of the core's own queue: the kernel has it go on
  * afterwards without asking anybody. One that takes such a core for an event is noted as the next
- * there, and the other is stopped as soon as it goes on.
+ * there, and the other is stopped as soon as it goes on. Where that work goes on for longer than a
+ * turn, the vCPU comes to wait with all others (kept.h).
  */
 #include "ostler_sched.h"
 #include <bpf/bpf_tracing.h>
@@ -36,6 +37,7 @@
 #include "accounts.h"
 #include "coming.h"
 #include "turns.h"
+#include "kept.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -85,6 +87,10 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 		struct met met = {};
 		u64 now = scx_now();
 
+		/* It waits behind other work no longer, wherever that was. */
+		core = core_of(thread->cpu);
+		if (core && core->held == p->pid)
+			core->held = 0;
 		/* One that came as the vCPU was about to sleep is what wakes it now. */
 		if (wakes && !thread->event_at) {
 			if (thread->works)
@@ -104,9 +110,10 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 			redeem(thread, met.tid, how.least);
 		line_up(thread, &how);
 		vtime = boost_order(&config, thread->vcpu.vtime, domain->now);
+		if (thread->state != BOOST_WAITS)
+			thread->waits_since = now;
 		thread->state = BOOST_WAITS;
 		thread->cpu = cpu;
-		thread->waits_since = now;
 		if (thread->event_at && thread->guest) {
 			taken = victim(p, thread, how.least, true);
 			if (taken >= 0) {
@@ -346,6 +353,7 @@ void BPF_PROG(boost_running, struct task_struct *p)
 	if (core) {
 		core->runs = p->pid;
 		core->held = 0;
+		core->kept = 0;
 		/* It was the core's before other work came, and isn't now. */
 		if (core->next && core->next != p->pid)
 			scx_bpf_kick_cpu(cpu, SCX(scx_kick_flags, SCX_KICK_PREEMPT));
@@ -399,6 +407,8 @@ void BPF_PROG(boost_stopping, struct task_struct *p, bool runnable)
 		return;
 	core->runs = 0;
 	/* With a slice left, other work takes the core, and the kernel keeps it for this one. */
+	if (runnable && p->scx.slice && !may_be_called_back())
+		scx_set_slice(p, 0);
 	core->held = runnable && p->scx.slice ? p->pid : 0;
 	core->vtime = 0;
 	if (!thread)

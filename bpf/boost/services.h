@@ -10,8 +10,7 @@
 #ifndef OSTLER_BOOST_SERVICES_H
 #define OSTLER_BOOST_SERVICES_H
 
-/* <linux/sched.h>, <uapi/linux/sched.h> */
-#define PF_KTHREAD 0x00200000
+/* <uapi/linux/sched.h> */
 #define SCHED_EXT 7
 
 /* The thread of a guest that isn't let in and has a core, by core. */

@@ -164,8 +164,11 @@ struct boost_core {
 	 * was that, so that with any later time added it is what it has by then; 0: none.
 	 */
 	u64 vtime;
+	/* Ticks in a row that found other work here, and a vCPU behind it. */
+	u32 kept;
+	u32 spare;
 };
 
-_Static_assert(sizeof(struct boost_core) == 24, "struct boost_core is shared");
+_Static_assert(sizeof(struct boost_core) == 32, "struct boost_core is shared");
 
 #endif

@@ -222,6 +222,10 @@ static __always_inline bool scx_move_first(__u64 dsq)
 	return scx_bpf_consume___old(dsq);
 }
 
+/* Have those in this core's own queue come to enqueue() again; from 6.19 on. (Its first version,
+ * for cpu_release() alone, is of no use here.) */
+extern void scx_bpf_reenqueue_local___v2___compat(void) __weak __ksym;
+
 /* How long a task may yet run. */
 extern bool scx_bpf_task_set_slice(struct task_struct *p, __u64 slice) __weak __ksym;
 

@@ -13,7 +13,10 @@ use ostler_boost::{
     CORES_MAX, Core, DOMAIN_CORES_MAX, Delays, Domain, End, Guest, NOBODY, Service, Settings,
     Thread, places,
 };
-use ostler_bpf::{BpfError, forget_warning, map, program, quiet_libbpf, require_btf};
+use ostler_bpf::{
+    BOOST_ON_TICK, BpfError, boost_wants_ticks, forget_warning, map, program, quiet_libbpf,
+    require_btf,
+};
 use ostler_model::{CpuSet, Pid, Tid};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -28,12 +31,13 @@ pub const SCHED_EXT_ONCE: i32 = SCHED_EXT | libc::SCHED_RESET_ON_FORK;
 
 type Hook = (&'static str, &'static str);
 
-/// What tells of events: a program, and what of. Where in KVM each is attached, its section says.
-const HOOKS: [Hook; 4] = [
+/// What tells of events: a program, and what of. Where in the kernel each is attached, its section says.
+const HOOKS: [Hook; 5] = [
     ("boost_on_interrupt", "interrupts"),
     ("boost_on_mmio", "accesses to devices' memory"),
     ("boost_on_fast_mmio", "doorbells"),
     ("boost_on_pio", "accesses to ports"),
+    (BOOST_ON_TICK, "other work that keeps a core"),
 ];
 
 /// Why there is no such scheduler here.
@@ -119,6 +123,8 @@ struct Place {
 #[derive(Debug)]
 pub struct Programs {
     object: Object,
+    /// Hooks that this kernel has a use for.
+    hooks: Vec<Hook>,
     /// Hooks that this kernel doesn't take, and why.
     without: Vec<(Hook, String)>,
     place: Place,
@@ -143,11 +149,17 @@ impl Programs {
         quiet_libbpf();
         available(&place.sys)?;
         require_btf(&place.sys)?;
-        let (object, without) =
-            with_hooks(load).map_err(|e| step("load the vCPU scheduler", &e))?;
+        let failed = |e| step("load the vCPU scheduler", &e);
+        let ticks = boost_wants_ticks().map_err(failed)?;
+        let hooks = HOOKS
+            .into_iter()
+            .filter(|(name, _)| ticks || *name != BOOST_ON_TICK);
+        let hooks: Vec<Hook> = hooks.collect();
+        let (object, without) = with_hooks(&hooks, load).map_err(failed)?;
         forget_warning();
         Ok(Programs {
             object,
+            hooks,
             without,
             place,
             used: false,
@@ -187,7 +199,7 @@ impl Programs {
             .map_err(|e| step("start the vCPU scheduler", &e))?;
         let mut hooks = Vec::new();
         let mut deaf_to = self.without.clone();
-        for hook in HOOKS {
+        for hook in self.hooks.iter().copied() {
             if deaf_to.iter().any(|(deaf, _)| *deaf == hook) {
                 continue;
             }
@@ -427,13 +439,14 @@ fn available(sys: &Path) -> Result<(), BoostError> {
 /// What a hook is attached to is looked up when an object is loaded, so that a single one whose function or tracepoint isn't there
 /// has the kernel refuse all of it. Which one that was isn't told, so each is tried alone.
 fn with_hooks<T, E: ToString>(
+    hooks: &[Hook],
     load: impl Fn(&[Hook]) -> Result<T, E>,
 ) -> Result<(T, Vec<(Hook, String)>), E> {
-    if let Ok(all) = load(&HOOKS) {
+    if let Ok(all) = load(hooks) {
         return Ok((all, Vec::new()));
     }
     let (mut taken, mut refused) = (Vec::new(), Vec::new());
-    for hook in HOOKS {
+    for &hook in hooks {
         match load(&[hook]) {
             Ok(_) => taken.push(hook),
             Err(why) => refused.push((hook, why.to_string())),
@@ -588,10 +601,11 @@ mod tests {
                 None => Ok(hooks.to_vec()),
             }
         };
-        let (all, refused) = with_hooks(kernel(&[])).expect("it lacks nothing");
+        let (all, refused) = with_hooks(&HOOKS, kernel(&[])).expect("it lacks nothing");
         assert_eq!((all.as_slice(), refused.len()), (&HOOKS[..], 0));
-        let (some, refused) = with_hooks(kernel(&["boost_on_mmio", "boost_on_pio"])).expect("some");
-        assert_eq!(some, [HOOKS[0], HOOKS[2]]);
+        let lacks = kernel(&["boost_on_mmio", "boost_on_pio"]);
+        let (some, refused) = with_hooks(&HOOKS, lacks).expect("some");
+        assert_eq!(some, [HOOKS[0], HOOKS[2], HOOKS[4]]);
         let why = ["no boost_on_mmio", "no boost_on_pio"].map(str::to_owned);
         assert_eq!(
             refused,
@@ -601,7 +615,7 @@ mod tests {
                 .collect::<Vec<_>>()
         );
         // And one that wants none of it has its own reason told.
-        let never = with_hooks(|_| Err::<(), _>("no sched_ext")).expect_err("it can't");
+        let never = with_hooks(&HOOKS, |_| Err::<(), _>("no sched_ext")).expect_err("it can't");
         assert_eq!(never, "no sched_ext");
     }
 

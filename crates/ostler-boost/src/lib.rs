@@ -588,6 +588,10 @@ pub struct Core {
     pub held: u32,
     /// The virtual time of the one that has it; of one that runs less the time when it was that.
     pub vtime: u64,
+    /// Ticks in a row that found other work there, and a vCPU behind it.
+    pub kept: u32,
+    /// Nothing.
+    pub spare: u32,
 }
 
 const _: () = {
@@ -597,5 +601,5 @@ const _: () = {
     assert!(size_of::<Delays>() == 192);
     assert!(size_of::<Service>() == 200);
     assert!(size_of::<Domain>() == 80);
-    assert!(size_of::<Core>() == 24);
+    assert!(size_of::<Core>() == 32);
 };

@@ -9,6 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Mutex, Once, PoisonError};
 
+use libbpf_rs::btf::{Btf, types::Func};
 use libbpf_rs::{MapCore, MapMut, Object, OpenObject, PrintLevel, ProgramMut};
 
 pub use mapped::MappedArray;
@@ -117,6 +118,20 @@ pub fn require_btf(sys: &Path) -> Result<(), BpfError> {
         Ok(_) => Ok(()),
         Err(_) => Err(BpfError::NoBtf(btf)),
     }
+}
+
+/// The program of [`BOOST`] that only some kernels have a use for: see `bpf/boost/kept.h`.
+pub const BOOST_ON_TICK: &str = "boost_on_tick";
+
+/// Whether the kernel that runs here has a use for [`BOOST_ON_TICK`].
+///
+/// # Errors
+///
+/// Why its types can't be read.
+pub fn boost_wants_ticks() -> Result<bool, libbpf_rs::Error> {
+    let kernel = Btf::from_vmlinux()?;
+    let function = kernel.type_by_name::<Func<'_>>("scx_bpf_reenqueue_local___v2");
+    Ok(function.is_some())
 }
 
 /// Has a map hold so many entries.

@@ -188,6 +188,28 @@ fn the_kernels_own_work_on_a_core_costs_all_guests_alike() {
     assert!((of_due - 1.0).abs() < 0.08, "{of_due} of two shares");
 }
 
+/// A host does other things as well. It is nobody's vCPU that such a thing stops for good: those that share the other cores share what is left.
+#[test]
+fn a_process_that_keeps_a_core_keeps_no_vcpu_from_the_others() {
+    let _turn = turn();
+    let test = "a_process_that_keeps_a_core_keeps_no_vcpu_from_the_others";
+    let guests: [&[&str]; 3] = [&["spin"], &["spin"], &["nap"]];
+    let Some(cores) = two_cores(test) else { return };
+    let Some(stage) = Stage::on(&cores, test, Config::default(), &guests) else {
+        return;
+    };
+    let process = Guest::start(&["spin"]);
+    let kept = cores.iter().last().expect("two cores");
+    let set = LinuxHost::detect().set_affinity(process.threads[0], &CpuSet::single(kept));
+    set.expect("it is ours");
+    let before = stage.ran();
+    stage.run_for(before.iter().sum::<u64>() + 2_000_000_000, || {});
+    let ran = stage.ran_since(&before);
+    assert_equal(&ran[..2], 2);
+    // It naps for nine milliseconds in ten, and has its turn when it wakes, where the process is or not.
+    assert!(ran[2] > ran[0] / 15, "{ran:?}");
+}
+
 /// How long a thread has run, by the kernel's count.
 fn run_time(process: Pid, thread: Tid) -> u64 {
     let path = format!("/proc/{}/task/{}/schedstat", process.0, thread.0);
