@@ -103,6 +103,9 @@ pub struct RunArgs {
     /// Only these policies; what the scenario expects of others is not asked then.
     #[arg(long, value_delimiter = ',')]
     policies: Vec<String>,
+    /// Only these loads, by their number in the scenario, from 1 on, or by their guest; what the scenario expects is of all, and not asked then.
+    #[arg(long, value_name = "LOADS", value_delimiter = ',')]
+    loads: Vec<String>,
     /// So many rounds instead of the scenario's.
     #[arg(long)]
     rounds: Option<u32>,
@@ -295,7 +298,7 @@ fn choose(program: &mut Program, args: &RunArgs) -> anyhow::Result<()> {
                 .all(|name| args.policies.contains(name))
         });
     }
-    Ok(())
+    scenario::only_loads(&mut program.scenario, &args.loads)
 }
 
 fn run_scenario(lab: &LabDir, args: &RunArgs, progress: Progress) -> anyhow::Result<ExitCode> {
