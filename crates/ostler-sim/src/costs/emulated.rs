@@ -26,6 +26,11 @@ costs! {
     GUEST_TICK = 4_000_000.0 Nanos, "kernel/Kconfig.hz: HZ=250, Debian's; kernel/sched/idle.c: without a driver for idle states a CPU keeps its tick until that wakes it (f4c31b07b136), which the lab's guest does";
     /// A message in vhost's worker, a direction.
     VHOST = 5683.0 Instructions, "bench/sim/src/bin/request.rs, likewise of its workers, half of a request's 11,365; standard error of that 600";
+    /// To stop a vCPU in its guest for another thread, the switch among it, whichever scheduler makes that: from an interrupt's exit to the switch, beyond what such an exit takes that stops nobody, and
+    /// from the switch back to it to its entry.
+    STOP = 9783.0 Instructions, "bench/sim/src/bin/stops.rs: mean of six vCPUs that compute, of anubis-small's traced run at 2a9c808, 13,451 stops under the kernel's scheduler (9719 to 9987) and ours (9446 to 9899)";
+    /// A guest's tick that came while its vCPU was stopped, which it has when it comes back: the exit that sets the next. (What the guest's kernel does in it wasn't counted, and is left out.)
+    MISSED_TICK = 4468.0 Instructions, "bench/sim/src/bin/stops.rs: exits for an MSR of the six vCPUs of STOP, of which each has about 300 a second whatever it has of a core; means of 4014 to 4902";
     /// To wake a worker, with the switch.
     VHOST_WAKE = 7698.0 Instructions, "bench/sim/src/bin/request.rs, likewise; standard error 620";
 }

@@ -49,7 +49,11 @@ pub struct HostCosts {
     pub kernel: Kernel,
     /// A switch of threads.
     pub switch: u64,
-    /// What one takes beyond that by the boost scheduler.
+    /// What one takes beyond that whose thread comes back to the guest that it was stopped in, whoever made it; 0: no more than any.
+    pub stop: u64,
+    /// What its guest's tick takes beyond that, if one came meanwhile.
+    pub missed_tick: u64,
+    /// What others take beyond a switch by the boost scheduler.
     pub switch_boost: u64,
     /// An event of IO, and a tick, under it.
     pub boost_event: u64,
@@ -106,6 +110,11 @@ impl HostCosts {
         HostCosts {
             kernel,
             switch: time(table::SWITCH),
+            stop: match kernel {
+                Kernel::Linux6_12 => 0,
+                Kernel::Linux7_3 => time(emulated::STOP) - time(table::SWITCH),
+            },
+            missed_tick: time(emulated::MISSED_TICK),
             switch_boost: time(table::SWITCH_BOOST),
             boost_event: time(table::BOOST_EVENT),
             boost_tick: time(table::BOOST_TICK),

@@ -258,6 +258,7 @@ impl Host {
             load: Average::default(),
             ran_at: Nanos::ZERO,
             moved: 0,
+            stopped: None,
             switches: 0,
             migrations: 0,
         });

@@ -219,7 +219,7 @@ impl Host {
                 if prev != NONE {
                     self.put(prev, cpu, scene);
                 }
-                self.take(next, cpu, now);
+                self.take(next, cpu, scene);
             }
             // One that keeps its core after its work was told is asked as one that comes.
             let core = &self.cores[cpu as usize];
@@ -238,9 +238,11 @@ impl Host {
     pub(super) fn put<W: Work>(&mut self, thread: u32, cpu: u32, scene: &mut Scene<'_, W>) {
         self.tell(thread, cpu, scene);
         self.lose(thread, cpu, scene);
+        let in_guest = thread >= self.own_threads() && !scene.work.in_kernel(ThreadId(thread));
         let known = &mut self.threads[thread as usize];
         known.state = State::Waits;
         known.since = scene.now();
+        known.stopped = in_guest.then(|| scene.now());
         if known.boost {
             self.put_boost(thread, cpu, scene.now());
         }
@@ -264,7 +266,8 @@ impl Host {
     }
 
     /// A thread that waits on a core has it.
-    fn take(&mut self, thread: u32, cpu: u32, now: Nanos) {
+    fn take<W: Work>(&mut self, thread: u32, cpu: u32, scene: &Scene<'_, W>) {
+        let now = scene.now();
         if self.threads[thread as usize].boost {
             self.arrive(thread, cpu, now);
         } else {
@@ -275,14 +278,21 @@ impl Host {
         known.state = State::Runs;
         known.switches += 1;
         let moved = std::mem::take(&mut known.moved);
+        let stopped = known.stopped.take().filter(|_| self.costs.stop > 0);
         let core = &mut self.cores[cpu as usize];
         core.running = thread;
         // What is left of another's switch was in vain, and is over.
         core.overhead = self.costs.switch + moved;
         core.ran_before = known.time.ran;
         self.counters.switches += 1;
-        if known.boost {
+        if let Some(at) = stopped {
+            let ticked = scene.work.leaves_at(ThreadId(thread), at);
+            let missed = ticked.is_some_and(|tick| tick <= now);
+            core.overhead += self.costs.stop + u64::from(missed) * self.costs.missed_tick;
+        } else if known.boost {
             core.overhead += self.costs.switch_boost;
+        }
+        if known.boost {
             self.run_boost(thread, cpu, now);
         }
     }

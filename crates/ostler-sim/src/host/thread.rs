@@ -96,6 +96,8 @@ pub(super) struct Thread {
     pub ran_at: Nanos,
     /// What its next run costs because it has moved, ns.
     pub moved: u64,
+    /// When it was stopped in its guest, if it hasn't had a core since.
+    pub stopped: Option<Nanos>,
     pub switches: u64,
     pub migrations: u64,
 }

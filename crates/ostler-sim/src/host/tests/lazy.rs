@@ -147,6 +147,43 @@ fn who_sleeps_leaves_its_core_at_once() {
     assert!(!world.host.cores[1].lazy);
 }
 
+/// Two that compute on a core of the lab's host do less together than one alone would, by what each stop takes, and the more by as much where they are stopped in guests.
+#[test]
+fn who_is_stopped_in_its_guest_comes_back_for_more_than_a_switch() {
+    let spin = (None, all(), Habit::Spin);
+    let one = topology(1, 1, 1, false);
+    let lost = |in_kernel: bool, timer: Option<u64>, costs: HostCosts| {
+        let mut world = world_with(&one, &[spin; 2], costs);
+        for act in &mut world.work.acts {
+            act.in_kernel = in_kernel;
+            act.timer = timer;
+        }
+        assert_eq!(watched(&mut world, SECOND, None), []);
+        let done: u64 = world.work.acts.iter().map(|act| act.did).sum();
+        (SECOND.0 - done) as f64 / world.host.counters.switches as f64
+    };
+    let lab = || HostCosts::new(1, 10.0);
+    let costs = lab();
+    let (kernel, guest) = (lost(true, None, lab()), lost(false, None, lab()));
+    let apart = (costs.stop, guest - kernel);
+    assert!(
+        (apart.1 - apart.0 as f64).abs() < 0.03 * apart.0 as f64,
+        "{apart:?}"
+    );
+    assert!(costs.stop > costs.switch);
+    // With a tick of the guest's in each turn, which comes while it is stopped, it is that more.
+    let ticks = lost(false, Some(u64::from(costs.slice)), lab());
+    let apart = (costs.missed_tick, ticks - guest);
+    assert!(
+        (apart.1 - apart.0 as f64).abs() < 0.05 * apart.0 as f64,
+        "{apart:?}"
+    );
+    // A paper's host has a switch for all.
+    let paper = || HostCosts::new(1, 0.3);
+    let (kernel, guest) = (lost(true, None, paper()), lost(false, None, paper()));
+    assert!((guest - kernel).abs() < 0.01 * kernel, "{guest} {kernel}");
+}
+
 #[test]
 fn a_slice_ends_on_time_whatever_its_thread_is_in() {
     let spin = (None, all(), Habit::Spin);
