@@ -19,6 +19,7 @@ use crate::stdout::print;
 use crate::trace::TraceEvent;
 use crate::{packages, run, schedulers, setup, up};
 use ostler_outcome::gather;
+use ostler_outcome::order;
 use ostler_outcome::report::Clock;
 
 /// Builds an emulated KVM host and tries policies in it.
@@ -298,7 +299,12 @@ fn choose(program: &mut Program, args: &RunArgs) -> anyhow::Result<()> {
                 .all(|name| args.policies.contains(name))
         });
     }
-    scenario::only_loads(&mut program.scenario, &args.loads)
+    program.loads = scenario::chosen_loads(&program.scenario, &args.loads)?;
+    let whole = program.cells().len() == order::cells(&program.scenario).len();
+    if !whole {
+        program.scenario.expectations.clear();
+    }
+    Ok(())
 }
 
 fn run_scenario(lab: &LabDir, args: &RunArgs, progress: Progress) -> anyhow::Result<ExitCode> {

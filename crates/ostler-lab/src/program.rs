@@ -31,6 +31,9 @@ pub struct Program {
     pub seed: u64,
     /// Events of the host's kernel that are written down while loads are on.
     pub trace: Vec<TraceEvent>,
+    /// The scenario's loads whose cells are run, by their place there; none: all. Guests of the others are idle in these cells, as ever.
+    #[serde(default)]
+    pub loads: Vec<u32>,
     /// Whether the machine counts where the host's instructions go while loads are on.
     pub profile: bool,
 }
@@ -50,13 +53,21 @@ impl Program {
             load: words("/lab/bin/ostler-load"),
             seed: 1,
             trace: Vec::new(),
+            loads: Vec::new(),
             profile: false,
         }
     }
 
     /// The cells in the order in which they run.
     pub fn cells(&self) -> Vec<Cell> {
-        order::cells(&self.scenario)
+        let mut cells = order::cells(&self.scenario);
+        if !self.loads.is_empty() {
+            cells.retain(|cell| self.loads.contains(&cell.load));
+            for (index, cell) in (0..).zip(&mut cells) {
+                cell.index = index;
+            }
+        }
+        cells
     }
 
     /// The seed of a cell's load.

@@ -53,47 +53,34 @@ pub fn parse(text: &str, path: &Path) -> Result<Scenario, ScenarioError> {
     Scenario::parse(text, path, &Emulated)
 }
 
-/// Leaves a scenario these of its loads, by their number, from 1 on, or by their guest, all if none is told, and those in the background. What it expects is
-/// of all its loads: of fewer it expects nothing.
+/// Which of a scenario's loads are meant, by their number, from 1 on, or by their guest. Those in the background are none to choose.
 ///
 /// # Errors
 ///
 /// Which there isn't, and which there are.
-pub fn only_loads(scenario: &mut Scenario, wanted: &[String]) -> anyhow::Result<()> {
-    let numbered: Vec<(String, String)> = (1..)
+pub fn chosen_loads(scenario: &Scenario, wanted: &[String]) -> anyhow::Result<Vec<u32>> {
+    let loads: Vec<(u32, [String; 2])> = (0..)
         .zip(&scenario.loads)
         .filter(|(_, load)| !load.background)
-        .map(|(number, load): (usize, _)| (number.to_string(), load.guest.clone()))
+        .map(|(at, load): (u32, _)| (at, [(at + 1).to_string(), load.guest.clone()]))
         .collect();
     for word in wanted {
-        anyhow::ensure!(
-            numbered
-                .iter()
-                .any(|(number, guest)| [number, guest].contains(&word)),
-            "--loads {word}: the scenario has {}",
-            if numbered.is_empty() {
-                "none".to_owned()
-            } else {
-                let each = numbered
-                    .iter()
-                    .map(|(number, guest)| format!("{number} ({guest})"));
-                each.collect::<Vec<_>>().join(", ")
-            }
-        );
+        if loads.iter().any(|(_, names)| names.contains(word)) {
+            continue;
+        }
+        let each = loads.iter();
+        let each = each.map(|(_, [number, guest])| format!("{number} ({guest})"));
+        let each: Vec<_> = each.collect();
+        let all = if each.is_empty() {
+            "none".to_owned()
+        } else {
+            each.join(", ")
+        };
+        anyhow::bail!("--loads {word}: the scenario has {all}");
     }
-    if wanted.is_empty() {
-        return Ok(());
-    }
-    let before = scenario.loads.len();
-    let mut number = 0;
-    scenario.loads.retain(|load| {
-        number += 1;
-        load.background || wanted.contains(&load.guest) || wanted.contains(&number.to_string())
-    });
-    if scenario.loads.len() < before {
-        scenario.expectations.clear();
-    }
-    Ok(())
+    let is_wanted = |names: &[String; 2]| names.iter().any(|name| wanted.contains(name));
+    let chosen = loads.iter().filter(|(_, names)| is_wanted(names));
+    Ok(chosen.map(|(at, _)| *at).collect())
 }
 
 #[cfg(test)]
@@ -103,35 +90,41 @@ mod tests {
     #[test]
     fn loads_are_chosen_by_number_and_guest_and_others_are_refused() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
-        let all = load(&path.join("anubis-small.toml")).expect("a good scenario");
-        assert!(all.loads.len() == 2 && !all.expectations.is_empty());
-        let chosen = |words: &[&str]| {
-            let mut some = all.clone();
+        let scenario = load(&path.join("anubis-small.toml")).expect("a good scenario");
+        let chosen = |scenario: &Scenario, words: &[&str]| {
             let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-            only_loads(&mut some, &words).map(|()| some)
+            chosen_loads(scenario, &words)
         };
-        let second = chosen(&["2"]).expect("it has two");
-        assert_eq!(second.loads, all.loads[1..]);
-        assert!(second.expectations.is_empty());
+        let is = |words: &[&str]| chosen(&scenario, words).expect("they are there");
+        assert_eq!(is(&["2"]), [1]);
         // Both are the same guest's.
-        for whole in [&[][..], &["lc"], &["2", "1"]] {
-            assert_eq!(chosen(whole).expect("they are there"), all);
-        }
+        assert_eq!(is(&["lc"]), [0, 1]);
+        assert_eq!(is(&["2", "1"]), [0, 1]);
+        assert_eq!(is(&[]), [0; 0]);
         for word in ["0", "3", "be1", ""] {
-            let why = chosen(&["1", word]).expect_err("it isn't there");
+            let why = chosen(&scenario, &["1", word]).expect_err("it isn't there");
             assert_eq!(
                 why.to_string(),
                 format!("--loads {word}: the scenario has 1 (lc), 2 (lc)")
             );
         }
         // What is in the background goes on, and is none to choose.
-        let mut behind = all.clone();
+        let mut behind = scenario.clone();
         behind.loads[0].background = true;
-        let kept = |mut scenario: Scenario, word: &str| {
-            only_loads(&mut scenario, &[word.to_owned()]).map(|()| scenario.loads.len())
+        assert_eq!(chosen(&behind, &["lc"]).expect("it has one"), [1]);
+        assert!(chosen(&behind, &["1"]).is_err());
+        // Its cells are those that it has among all others.
+        let mut program = crate::program::Program::new(scenario, false);
+        let seeds = |program: &crate::program::Program| -> Vec<_> {
+            let cells = program.cells();
+            assert!((0..).zip(&cells).all(|(at, cell)| cell.index == at));
+            let of = |cell: &_| program.seed_of(cell);
+            cells.iter().filter(|c| c.load == 1).map(of).collect()
         };
-        assert_eq!(kept(behind.clone(), "2").expect("it has one"), 2);
-        assert!(kept(behind, "1").is_err());
+        let all = seeds(&program);
+        program.loads = vec![1];
+        assert_eq!(seeds(&program), all);
+        assert_eq!(program.cells().len(), all.len());
     }
 
     #[test]
