@@ -12,6 +12,9 @@
 //! `loads FILE...` reads the JSON lines of runs, of the lab's and of simulated ones, and tells the guest's CPU time with its workers for an answer, by policy, rate and round: of all seconds but
 //! the first of each step.
 
+#[path = "../runs.rs"]
+mod runs;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
@@ -272,12 +275,7 @@ fn say(fit: &Fit, what: &str, instruction_ns: f64, seconds: usize) -> String {
 fn instruction_ns(runs: &[PathBuf]) -> Result<f64> {
     let mut all = Vec::new();
     for run in runs {
-        let file = run.join("program.json");
-        let text = std::fs::read_to_string(&file)
-            .with_context(|| format!("could not read {}", file.display()))?;
-        let program: Value = serde_json::from_str(&text)?;
-        let ns = program["scenario"]["host"]["instruction_ns"].as_f64();
-        all.push(ns.context("a run doesn't say what an instruction takes")?);
+        all.push(runs::instruction_ns(run)?);
     }
     let first = all.first().copied().context("no run is named")?;
     anyhow::ensure!(

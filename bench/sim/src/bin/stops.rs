@@ -6,6 +6,9 @@
 //! thread has the core before it is back, it was *stopped*: that took what is between the exit and the switch to the other, less what an interrupt's exit takes that stops nobody, and what is between the switch back to
 //! it and its entry. What the trace itself takes is in all of these, a few hundred instructions an event.
 
+#[path = "../runs.rs"]
+mod runs;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
@@ -15,7 +18,6 @@ use anyhow::{Context as _, Result};
 use clap::Parser;
 use ostler_outcome::events::{Event, Stamped};
 use ostler_record::{Reader, Wall};
-use serde_json::Value;
 
 #[derive(Parser)]
 struct Args {
@@ -204,19 +206,10 @@ fn guests(record: &Path) -> Result<BTreeMap<u32, String>> {
     Ok(all)
 }
 
-fn instruction_ns(run: &Path) -> Result<f64> {
-    let file = run.join("program.json");
-    let text = std::fs::read_to_string(&file)
-        .with_context(|| format!("could not read {}", file.display()))?;
-    let program: Value = serde_json::from_str(&text)?;
-    let ns = program["scenario"]["host"]["instruction_ns"].as_f64();
-    ns.context("the run doesn't say what an instruction takes")
-}
-
 fn main() -> Result<()> {
     let args = Args::parse();
     for run in &args.runs {
-        let ns = instruction_ns(run)?;
+        let ns = runs::instruction_ns(run)?;
         let file = run.join("events.jsonl");
         let events = std::fs::read_to_string(&file)
             .with_context(|| format!("could not read {}", file.display()))?;
