@@ -1,5 +1,5 @@
 //! The programs on a real interface: a client on this side of a veth pair, a server with a delay of its own in a
-//! network namespace on the other, and the client's own figures beside ours.
+//! network namespace on the other, and our figures between theirs.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -37,9 +37,33 @@ fn delay_of(request: &[u8]) -> Duration {
 
 const REQUEST_LEN: usize = 64;
 
-/// Serves in a namespace of its own until the test ends. `addresses` are given to its end of the pair, `dev` by `dev`.
-fn guest(setup: Vec<String>, response_len: usize) -> mpsc::Sender<()> {
+/// A server at the far end of the pair.
+struct Guest {
+    /// How long it had each request, from its last byte read to its response's first byte written, in order.
+    served: mpsc::Receiver<Duration>,
+    /// It ends when this does.
+    _release: mpsc::Sender<()>,
+}
+
+impl Guest {
+    /// How long it had each of the requests that were answered since the last call.
+    fn served(&self) -> Vec<Duration> {
+        self.served.try_iter().collect()
+    }
+}
+
+/// Waits as long as the request asks, and says what that took.
+fn serve(request: &[u8], served: &mpsc::Sender<Duration>) {
+    let read = Instant::now();
+    thread::sleep(delay_of(request));
+    // Who waits for the response finds its time told.
+    let _ = served.send(read.elapsed());
+}
+
+/// Serves in a namespace of its own until the test ends. `setup` is what `ip` is told there before.
+fn guest(setup: Vec<String>, response_len: usize) -> Guest {
     let (tell, told) = mpsc::channel();
+    let (tell_served, served) = mpsc::channel();
     let (ready, is_ready) = mpsc::channel::<()>();
     let (release, released) = mpsc::channel::<()>();
     thread::spawn(move || {
@@ -53,22 +77,24 @@ fn guest(setup: Vec<String>, response_len: usize) -> mpsc::Sender<()> {
         let any: IpAddr = "::".parse().unwrap();
         let listener = TcpListener::bind(SocketAddr::new(any, PORT)).unwrap();
         let datagrams = UdpSocket::bind(SocketAddr::new(any, PORT)).unwrap();
+        let tell = tell_served.clone();
         thread::spawn(move || {
             let mut request = [0; REQUEST_LEN];
             while let Ok((_, from)) = datagrams.recv_from(&mut request) {
-                thread::sleep(delay_of(&request));
+                serve(&request, &tell);
                 datagrams.send_to(&request, from).unwrap();
             }
         });
         ready.send(()).unwrap();
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
+            let tell = tell_served.clone();
             thread::spawn(move || {
                 stream.set_nodelay(true).unwrap();
                 let mut request = [0; REQUEST_LEN];
                 let response = vec![1; response_len];
                 while stream.read_exact(&mut request).is_ok() {
-                    thread::sleep(delay_of(&request));
+                    serve(&request, &tell);
                     stream.write_all(&response).unwrap();
                 }
             });
@@ -78,7 +104,10 @@ fn guest(setup: Vec<String>, response_len: usize) -> mpsc::Sender<()> {
     ip(&format!("link set veth1 netns {tid}"));
     release.send(()).unwrap();
     is_ready.recv().unwrap();
-    release
+    Guest {
+        served,
+        _release: release,
+    }
 }
 
 struct Watch {
@@ -92,7 +121,7 @@ impl Watch {
     fn new(bpf: TapBpf) -> Watch {
         let window = Window {
             responses_min: 1000,
-            span_max: Nanos::from_secs(60),
+            span_max: Nanos::from_secs(600),
         };
         let mut watch = Watch {
             latency: TapLatency::new(bpf, window),
@@ -177,23 +206,47 @@ fn ask(stream: &mut TcpStream, delays: &[u8], response_len: usize) -> Vec<Durati
         .collect()
 }
 
-fn percentile(times: &[Duration], percent: usize) -> f64 {
-    let mut times = times.to_vec();
-    times.sort_unstable();
-    times[(times.len() * percent).div_ceil(100) - 1].as_nanos() as f64
+/// TCP segments that this network namespace has sent again since it was made.
+fn sent_again() -> usize {
+    let snmp = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+    let mut tcp = snmp.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+    let (names, values) = (tcp.next().unwrap(), tcp.next().unwrap());
+    let column = names.split(' ').position(|name| name == "RetransSegs");
+    let value = values.split(' ').nth(column.unwrap()).unwrap();
+    value.parse().unwrap()
 }
 
-/// The client sees what we see and its own way to the interface beside; both take delays of many milliseconds, so that
-/// the scheduling of a busy machine is small against them.
-fn agrees(view: &LatencyView, times: &[Duration]) {
-    assert_eq!(view.responses, times.len() as u64, "{view:?}");
+/// Each request is on the interface after the client has begun to send it and before the server has read it, and its
+/// response before the client has read of it and after the server has begun to send it. So each of our times lies
+/// between the server's and the client's, and so does each percentile, however busy the machine is. A bucket of the
+/// histogram may be 1/16 off.
+///
+/// Of a request that was sent again no time can be told (Karn): on a machine that stalls for 200 ms that happens, and
+/// so many may be missing. The n-th of what is left was then between the n-th and the (n + missing)-th of all.
+fn agrees(view: &LatencyView, client: &[Duration], server: &[Duration]) {
+    let seen = usize::try_from(view.responses).unwrap();
+    assert_eq!(client.len(), server.len());
+    let missing = client.len().checked_sub(seen).expect("one time each");
+    let again = sent_again();
+    assert!(
+        missing <= again,
+        "{missing} of {} requests have no time, and {again} were sent again",
+        client.len()
+    );
+    let sorted = |times: &[Duration]| {
+        let mut times = times.to_vec();
+        times.sort_unstable();
+        times
+    };
+    let (client, server) = (sorted(client), sorted(server));
     for (ours, percent) in [(view.p50, 50), (view.p95, 95)] {
-        let theirs = percentile(times, percent);
-        let ratio = ours.0 as f64 / theirs;
-        println!("P{percent}: ours {ours} ns, the client's {theirs} ns, ratio {ratio:.3}");
+        let rank = (seen * percent).div_ceil(100) - 1;
+        let at_least = server[rank].as_nanos() as f64 * (1.0 - 1.0 / 16.0);
+        let at_most = client[rank + missing].as_nanos() as f64 * (1.0 + 1.0 / 16.0);
+        println!("P{percent}: {ours} ns, between {at_least:.0} and {at_most:.0}");
         assert!(
-            (0.75..1.08).contains(&ratio),
-            "P{percent}: {ours} against {theirs}"
+            (at_least..=at_most).contains(&(ours.0 as f64)),
+            "P{percent}: {ours} ns, and it lies between {at_least:.0} and {at_most:.0}"
         );
     }
 }
@@ -210,13 +263,17 @@ const DELAYS: [u8; 40] = {
 #[test]
 fn tcp_times_agree_with_the_clients_own() {
     with_pair("tcp_times_agree_with_the_clients_own", |bpf| {
-        let _guest = guest(plain_guest(), 64);
+        let guest = guest(plain_guest(), 64);
         for address in ["10.9.0.2", "fd09::2"] {
             let address: IpAddr = address.parse().unwrap();
             let mut watch = Watch::new(TapBpf::load(Path::new("/sys")).unwrap());
             let mut stream = TcpStream::connect(SocketAddr::new(address, PORT)).unwrap();
             let times = ask(&mut stream, &DELAYS, 64);
-            agrees(&watch.view().expect("responses were seen"), &times);
+            agrees(
+                &watch.view().expect("responses were seen"),
+                &times,
+                &guest.served(),
+            );
         }
         drop(bpf);
     });
@@ -225,25 +282,34 @@ fn tcp_times_agree_with_the_clients_own() {
 #[test]
 fn a_connection_older_than_the_sensor_is_seen_too() {
     with_pair("a_connection_older_than_the_sensor_is_seen_too", |bpf| {
-        let _guest = guest(plain_guest(), 64);
+        let guest = guest(plain_guest(), 64);
         let address: IpAddr = "10.9.0.2".parse().unwrap();
         let mut stream = TcpStream::connect(SocketAddr::new(address, PORT)).unwrap();
         ask(&mut stream, &[1, 1], 64);
+        guest.served();
         let mut watch = Watch::new(bpf);
         let times = ask(&mut stream, &DELAYS, 64);
-        agrees(&watch.view().expect("responses were seen"), &times);
+        agrees(
+            &watch.view().expect("responses were seen"),
+            &times,
+            &guest.served(),
+        );
     });
 }
 
 #[test]
 fn a_long_response_is_one_sample() {
     with_pair("a_long_response_is_one_sample", |bpf| {
-        let _guest = guest(plain_guest(), 300_000);
+        let guest = guest(plain_guest(), 300_000);
         let address: IpAddr = "10.9.0.2".parse().unwrap();
         let mut watch = Watch::new(bpf);
         let mut stream = TcpStream::connect(SocketAddr::new(address, PORT)).unwrap();
         let times = ask(&mut stream, &DELAYS, 300_000);
-        agrees(&watch.view().expect("responses were seen"), &times);
+        agrees(
+            &watch.view().expect("responses were seen"),
+            &times,
+            &guest.served(),
+        );
     });
 }
 
@@ -266,19 +332,23 @@ fn a_vlan_is_looked_through() {
             ]
             .map(str::to_owned),
         );
-        let _guest = guest(setup, 64);
+        let guest = guest(setup, 64);
         let address: IpAddr = "10.10.0.2".parse().unwrap();
         let mut watch = Watch::new(bpf);
         let mut stream = TcpStream::connect(SocketAddr::new(address, PORT)).unwrap();
         let times = ask(&mut stream, &DELAYS, 64);
-        agrees(&watch.view().expect("responses were seen"), &times);
+        agrees(
+            &watch.view().expect("responses were seen"),
+            &times,
+            &guest.served(),
+        );
     });
 }
 
 #[test]
 fn udp_times_agree_with_the_clients_own() {
     with_pair("udp_times_agree_with_the_clients_own", |bpf| {
-        let _guest = guest(plain_guest(), 64);
+        let guest = guest(plain_guest(), 64);
         let mut watch = Watch::new(bpf);
         let socket = UdpSocket::bind("10.9.0.1:40000").unwrap();
         socket.connect(("10.9.0.2", PORT)).unwrap();
@@ -293,7 +363,11 @@ fn udp_times_agree_with_the_clients_own() {
                 sent.elapsed()
             })
             .collect();
-        agrees(&watch.view().expect("responses were seen"), &times);
+        agrees(
+            &watch.view().expect("responses were seen"),
+            &times,
+            &guest.served(),
+        );
     });
 }
 
@@ -350,6 +424,11 @@ fn a_flood_of_flows_leaves_later_ones_their_samples() {
         let address: IpAddr = "10.9.0.2".parse().unwrap();
         let mut stream = TcpStream::connect(SocketAddr::new(address, PORT)).unwrap();
         ask(&mut stream, &[1; 10], 64);
-        assert_eq!(watch.view().expect("seen").responses, before + 10);
+        // One that was sent again has no time (Karn).
+        let seen = watch.view().expect("seen").responses - before;
+        assert!(
+            (10_usize.saturating_sub(sent_again())..=10).contains(&(seen as usize)),
+            "{seen} of 10 have a time"
+        );
     });
 }
