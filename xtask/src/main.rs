@@ -52,7 +52,9 @@ fn main() -> ExitCode {
         Verb::Paper(args) => bench::paper(&args),
         Verb::Gate(args) => gate::gate(&args),
         Verb::Lint => lint::lint(),
-        Verb::Build => artifacts::build().map(|dir| println!("built into {}", dir.display())),
+        Verb::Build => run::setup_for_building()
+            .and_then(|()| artifacts::build())
+            .map(|dir| println!("built into {}", dir.display())),
         Verb::Setup => run::setup(),
     };
     match done {

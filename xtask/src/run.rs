@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use ostler_lab::error::LabError;
 use ostler_lab::image::{Architecture, Emulators, LabDir, System};
 use ostler_lab::progress::Progress;
 use ostler_lab::{packages, setup};
@@ -67,6 +68,23 @@ pub fn shown(command: &Command) -> String {
         .map(|word| word.to_string_lossy())
         .collect::<Vec<_>>()
         .join(" ")
+}
+
+/// Installs what building needs, or says what an administrator must. Without Debian's package manager the packages have
+/// names of another distribution, so it's the user's to install them: the build itself says what it misses.
+pub fn setup_for_building() -> Result<()> {
+    match setup::ensure_lists(&[packages::BUILD]) {
+        Err(LabError::Start { program, source })
+            if program == "dpkg-query" && source.kind() == std::io::ErrorKind::NotFound =>
+        {
+            eprintln!(
+                "no dpkg here; on Debian these would be installed: {}",
+                packages::BUILD.join(" ")
+            );
+            Ok(())
+        }
+        done => Ok(done?),
+    }
 }
 
 /// Installs what building and the lab need, or says what an administrator must.
