@@ -123,7 +123,13 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 				thread->refused++;
 			}
 		}
-		if (taken < 0 && wakes)
+		/*
+		 * Of one that serves requests it is events that are urgent. Its timer, most often
+		 * the tick with which its kernel finds that it has nothing to do, waits for
+		 * somebody's turn to end: to stop one for it costs both more than it takes.
+		 */
+		if (taken < 0 && wakes &&
+		    !(boost_does_io(&config, &thread->vcpu) && timer_waits(thread)))
 			taken = victim(p, thread, how.least, false);
 		core = taken < 0 ? NULL : core_of(taken);
 		if (core)

@@ -41,4 +41,17 @@ static __always_inline bool interrupt_waits(const struct boost_thread *thread)
 	return BPF_CORE_READ(vcpu, arch.apic, irr_pending);
 }
 
+/*
+ * Whether a vCPU's own timer has gone off that it has taken no notice of yet: that is what wakes
+ * one that no event is known of.
+ */
+static __always_inline bool timer_waits(const struct boost_thread *thread)
+{
+	struct kvm_vcpu *vcpu = (void *)thread->kvm_vcpu;
+
+	if (!vcpu || !bpf_core_field_exists(struct kvm_lapic, lapic_timer))
+		return false;
+	return BPF_CORE_READ(vcpu, arch.apic, lapic_timer.pending.counter) > 0;
+}
+
 #endif

@@ -63,6 +63,10 @@ struct __sk_buff {
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
+typedef struct {
+	int counter;
+} atomic_t;
+
 struct sched_ext_entity {
 	__u32 flags;
 	__u64 slice;
@@ -124,8 +128,13 @@ struct task_struct {
 };
 
 /* Of kvm and kvm_amd. */
+struct kvm_timer {
+	atomic_t pending;
+};
+
 struct kvm_lapic {
 	struct kvm_vcpu *vcpu;
+	struct kvm_timer lapic_timer;
 	void *regs;
 	bool irr_pending;
 };
