@@ -127,7 +127,9 @@ impl Work for Actors {
     fn alarm(&mut self, token: u64, now: Nanos, out: &mut Effects) {
         let thread = ThreadId(token as u32);
         if let Habit::Nap { work, .. } | Habit::Asks { work, .. } = self.act(thread).habit {
-            self.act(thread).left = work;
+            let act = self.act(thread);
+            act.left = work;
+            act.woken_at = Some(now);
         }
         if let Habit::Sleeper { work, .. } = self.act(thread).habit {
             let work = self.about(work);

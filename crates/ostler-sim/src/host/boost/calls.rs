@@ -145,7 +145,9 @@ impl Boost {
             taken = self.victim(thread, least, true, sight);
             self.note_boost(thread, taken.is_some());
         }
-        if taken.is_none() && wakes {
+        // No event: its timer.
+        let patient = member.event_at.is_none() && member.vcpu.does_io(&self.config);
+        if taken.is_none() && wakes && !patient {
             taken = self.victim(thread, least, false, sight);
         }
         if let Some(cpu) = taken {

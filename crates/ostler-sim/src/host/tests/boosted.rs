@@ -282,6 +282,34 @@ fn who_touches_a_device_last_of_all_waits_for_nothing() {
     assert!(delays.iter().all(|count| *count == 0), "{delays:?}");
 }
 
+/// One that does IO waits for the other's turn to end when its timer wakes it; one that does none, whose timers may be all it waits for, doesn't.
+#[test]
+fn the_timer_of_one_that_does_io_stops_nobody() {
+    let topology = topology(1, 1, 1, false);
+    let (work, sleep) = (200_000, 9_100_000);
+    let slice = BoostSettings::default().slice;
+    for (habit, patient) in [
+        (Habit::Asks { work, sleep }, true),
+        (Habit::Nap { work, sleep }, false),
+    ] {
+        let threads = [(Some(0), all(), habit), (Some(1), all(), Habit::Spin)];
+        let mut world = world(&topology, &threads);
+        boost_all(&mut world, &plan(&topology, settings(true)));
+        assert_eq!(watched(&mut world, Nanos(4 * SECOND.0), None), []);
+        let delays = &world.work.acts[0].delays;
+        // It isn't known at first for one that does IO.
+        let delays = &delays[delays.len() / 2..];
+        let (half, most) = (percentile(delays, 0.5), percentile(delays, 0.99));
+        println!("{habit:?}: {half} ms, {most} ms");
+        if patient {
+            let turn = slice.0 as f64 / 1e6;
+            assert!(half > turn / 8.0 && most <= turn + 4.0, "{half}, {most}");
+        } else {
+            assert!(most < 0.1, "{most}");
+        }
+    }
+}
+
 /// How often a thread came to another core than it was on, by how often it woke.
 fn moves(world: &World<Actors>, at: u32) -> f64 {
     let view = world.host.view(world.now());
