@@ -5,6 +5,9 @@
 //! A vCPU is in its guest from an entry to an exit. From an exit to the next entry it is outside for what the exit was for, if it keeps its core. If an interrupt brings it out and another
 //! thread has the core before it is back, it was *stopped*: that took what is between the exit and the switch to the other, less what an interrupt's exit takes that stops nobody, and what is between the switch back to
 //! it and its entry. What the trace itself takes is in all of these, a few hundred instructions an event.
+//!
+//! With `sched_waking` among the events it also tells what woke each vCPU, and how long it was on cores for that until it slept again: a worker of its queues (`vhost-`), or something else, which for a guest of
+//! one vCPU is its own timer. Whoever is woken by one and then by the other before it sleeps counts with the first.
 
 #[path = "../runs.rs"]
 mod runs;
@@ -64,6 +67,9 @@ struct Did {
     /// From any other exit to the switch to another, and from the switch to it to its entry after that.
     slept: Sum,
     woken: Sum,
+    /// From being woken by a worker, or by something else, until it slept again: on cores.
+    by_workers: Sum,
+    by_others: Sum,
 }
 
 impl Did {
@@ -98,6 +104,15 @@ enum Place {
     Back(bool),
 }
 
+/// Since when a thread is awake, and on a core.
+#[derive(Clone, Copy, Debug, Default)]
+struct Awake {
+    /// Whether a worker woke it; none: it is asleep, or nobody was seen to wake it.
+    by_worker: Option<bool>,
+    since: Option<f64>,
+    ran: f64,
+}
+
 /// An event: when, of which thread, and what.
 #[derive(Debug, PartialEq)]
 enum Seen<'a> {
@@ -105,6 +120,8 @@ enum Seen<'a> {
     Exit(&'a str),
     /// From the thread, which would go on or not, to another.
     Switch(bool, u32),
+    /// Of another by the thread, which is a worker or not.
+    Wakes(u32, bool),
 }
 
 fn seen(line: &str) -> Option<(f64, u32, Seen<'_>)> {
@@ -125,6 +142,10 @@ fn seen(line: &str) -> Option<(f64, u32, Seen<'_>)> {
             after("prev_state=")?.starts_with('R'),
             after("next_pid=")?.parse().ok()?,
         ),
+        "sched_waking" => Seen::Wakes(
+            after(" pid=")?.parse().ok()?,
+            name.trim_start().starts_with("vhost-"),
+        ),
         _ => return None,
     };
     Some((at, thread, seen))
@@ -134,11 +155,40 @@ fn seen(line: &str) -> Option<(f64, u32, Seen<'_>)> {
 fn did(lines: impl Iterator<Item = std::io::Result<String>>) -> Result<BTreeMap<u32, Did>> {
     let mut all: BTreeMap<u32, Did> = BTreeMap::new();
     let mut places: BTreeMap<u32, (Place, f64)> = BTreeMap::new();
+    let mut awake: BTreeMap<u32, Awake> = BTreeMap::new();
     for line in lines {
         let line = line?;
         let Some((at, thread, seen)) = seen(&line) else {
             continue;
         };
+        match seen {
+            Seen::Wakes(whom, by_worker) => {
+                awake
+                    .entry(whom)
+                    .or_default()
+                    .by_worker
+                    .get_or_insert(by_worker);
+                continue;
+            }
+            Seen::Switch(goes_on, to) => {
+                awake.entry(to).or_default().since = Some(at);
+                let from = awake.entry(thread).or_default();
+                from.ran += from.since.take().map_or(0.0, |since| at - since);
+                if !goes_on {
+                    let slept = std::mem::take(from);
+                    // Only vCPUs leave guests.
+                    if let (Some(did), Some(by_worker)) = (all.get_mut(&thread), slept.by_worker) {
+                        let sum = if by_worker {
+                            &mut did.by_workers
+                        } else {
+                            &mut did.by_others
+                        };
+                        sum.add(slept.ran);
+                    }
+                }
+            }
+            Seen::Entry | Seen::Exit(_) => {}
+        }
         let place = places.get(&thread).cloned();
         let past = place.as_ref().map_or(0.0, |(_, since)| at - since);
         let place = place.map(|(place, _)| place);
@@ -189,6 +239,7 @@ fn did(lines: impl Iterator<Item = std::io::Result<String>>) -> Result<BTreeMap<
                 };
                 Place::Off(stopped)
             }
+            Seen::Wakes(..) => continue,
         };
         places.insert(thread, (next, at));
     }
@@ -272,6 +323,15 @@ fn say(guest: &str, did: &Did, ns: f64) -> String {
             instructions(did.a_stop())
         ));
     }
+    for (what, sum) in [("workers", did.by_workers), ("others", did.by_others)] {
+        if sum.times > 0 {
+            lines.push(format!(
+                "    woken by {what} {} times, {:.0} instructions on cores each",
+                sum.times,
+                instructions(sum.each())
+            ));
+        }
+    }
     lines.join("\n")
 }
 
@@ -305,8 +365,46 @@ mod tests {
         assert_eq!(told(did.resumed), is(1, "200"));
         assert_eq!(told(did.slept), is(1, "50"));
         assert_eq!(did.woken, Sum::default());
+        assert_eq!(
+            (did.by_workers.times, did.by_others.times),
+            (0, 0),
+            "nobody was seen to wake it"
+        );
         // Off its core it is nowhere.
         assert_eq!(us(did.all()), "3650");
         assert_eq!(us(did.a_stop()), "400");
+    }
+
+    #[test]
+    fn what_woke_a_vcpu_is_told() {
+        // Its worker wakes it for 1 ms of which another has the core for 0.4; its timer does, in another's context, for 0.2, and the worker once more before it sleeps.
+        let switch = |at: &str, from: &str, state: &str, to: &str| {
+            format!(
+                "{from} [001] d..2. {at}: sched_switch: prev_comm=a prev_pid=1 prev_prio=120 prev_state={state} ==> next_comm=b next_pid={to} next_prio=120"
+            )
+        };
+        let wakes = |at: &str, by: &str| {
+            format!(
+                "{by} [001] d..2. {at}: sched_waking: comm=CPU 0/KVM pid=7 prio=120 target_cpu=001"
+            )
+        };
+        let enters = "CPU 0/KVM-7 [001] d..1. 5.000000: kvm_entry: vcpu 0, rip 0x1".to_owned();
+        let lines = [
+            enters,
+            switch("5.000500", "CPU 0/KVM-7", "S", "9"),
+            wakes("5.001000", "vhost-5-9"),
+            switch("5.001000", "vhost-5-9", "S", "7"),
+            switch("5.001500", "CPU 0/KVM-7", "R", "8"),
+            switch("5.001900", "CPU 1/KVM-8", "R", "7"),
+            switch("5.002400", "CPU 0/KVM-7", "S", "8"),
+            wakes("5.003000", "CPU 1/KVM-8"),
+            switch("5.003000", "CPU 1/KVM-8", "R", "7"),
+            wakes("5.003100", "vhost-5-9"),
+            switch("5.003200", "CPU 0/KVM-7", "S", "8"),
+        ];
+        let all = did(lines.into_iter().map(Ok)).expect("a trace");
+        let us = |sum: Sum| (sum.times, format!("{:.0}", sum.seconds * 1e6));
+        assert_eq!(us(all[&7].by_workers), (1, "1000".to_owned()));
+        assert_eq!(us(all[&7].by_others), (1, "200".to_owned()));
     }
 }
