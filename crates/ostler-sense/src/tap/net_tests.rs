@@ -427,7 +427,7 @@ fn a_flood_of_flows_leaves_later_ones_their_samples() {
         // One that was sent again has no time (Karn).
         let seen = watch.view().expect("seen").responses - before;
         assert!(
-            (10_usize.saturating_sub(sent_again())..=10).contains(&(seen as usize)),
+            (10_u64.saturating_sub(sent_again() as u64)..=10).contains(&seen),
             "{seen} of 10 have a time"
         );
     });
