@@ -360,9 +360,12 @@ void BPF_PROG(boost_running, struct task_struct *p)
 		core->runs = p->pid;
 		core->held = 0;
 		core->kept = 0;
-		/* It was the core's before other work came, and isn't now. */
+		/* Those that the kernel has put into the core's own queue have a slice of its own.
+		 */
+		if (p->scx.slice > config.slice_ns)
+			scx_set_slice(p, config.slice_ns);
 		if (core->next && core->next != p->pid)
-			scx_bpf_kick_cpu(cpu, SCX(scx_kick_flags, SCX_KICK_PREEMPT));
+			make_room(core, cpu, p, now);
 	}
 	if (!thread)
 		return;

@@ -213,6 +213,7 @@ __noinline int victim(struct task_struct *p __arg_trusted, struct boost_thread *
 static __always_inline void take_core(struct boost_core *core, u32 cpu, u32 tid)
 {
 	core->next = tid;
+	core->told = 0;
 	if (core->runs)
 		scx_bpf_kick_cpu(cpu, SCX(scx_kick_flags, SCX_KICK_PREEMPT));
 }

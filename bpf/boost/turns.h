@@ -78,4 +78,29 @@ static __always_inline void begin_turn(u32 cpu, u64 slice, u64 now)
 		set_timer(turn, now);
 }
 
+/*
+ * One comes to a core where another is to be next: the core was its before other work came, and
+ * isn't now. It makes room at once; but whoever comes after it has part of a turn.
+ *
+ * For the kernel puts some threads back into the core's own queue and not before enqueue(): those
+ * that exit, and those that may not migrate, as while a BPF program runs in their context. As long
+ * as anybody is there, dispatch() isn't called, which would give the core to the one that is to be
+ * next. Two of them told to make room at once, again and again, would stop each other for good
+ * before either got anywhere, and with them the grace periods of RCU, in whose sections they are.
+ */
+static __always_inline void make_room(struct boost_core *core, u32 cpu, struct task_struct *p,
+				      u64 now)
+{
+	u64 part = config.slice_ns / 8;
+
+	if (!core->told) {
+		core->told = 1;
+		scx_bpf_kick_cpu(cpu, SCX(scx_kick_flags, SCX_KICK_PREEMPT));
+		return;
+	}
+	if (p->scx.slice > part)
+		scx_set_slice(p, part);
+	begin_turn(cpu, part, now);
+}
+
 #endif

@@ -166,7 +166,8 @@ struct boost_core {
 	u64 vtime;
 	/* Ticks in a row that found other work here, and a vCPU behind it. */
 	u32 kept;
-	u32 spare;
+	/* Whoever came to it before the one that is to be next was told to make room. */
+	u32 told;
 };
 
 _Static_assert(sizeof(struct boost_core) == 32, "struct boost_core is shared");

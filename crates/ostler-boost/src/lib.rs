@@ -590,8 +590,8 @@ pub struct Core {
     pub vtime: u64,
     /// Ticks in a row that found other work there, and a vCPU behind it.
     pub kept: u32,
-    /// Nothing.
-    pub spare: u32,
+    /// 1: whoever came to it before the one that is to be next was told to make room.
+    pub told: u32,
 }
 
 const _: () = {

@@ -181,3 +181,35 @@ fn an_event_is_served_soon_on_another_core() {
     assert!(moved >= 10, "{moved} of {times} on another core");
     assert!(soon * 10 >= all * 9, "{moved} of {times} moved: {delays:?}");
 }
+
+/// Two that may not leave their core, as a BPF program runs in their context, are put back into its own queue when they are stopped, whoever is to be next: they must get on
+/// all the same, or neither they nor whoever waits for them, as for a grace period of RCU, ever does.
+#[test]
+fn two_that_may_not_leave_their_core_do_not_stop_each_other_for_good() {
+    let _turn = turn();
+    let test = "two_that_may_not_leave_their_core_do_not_stop_each_other_for_good";
+    let guests: [&[&str]; 3] = [&["probed"], &["probed"], &["spin"]];
+    let Some(stage) = Stage::set(test, Config::default(), &guests) else {
+        return;
+    };
+    let waits = stage.guests[2].threads[0];
+    let (mut told, mut next) = (0, 0);
+    let before = stage.ran();
+    stage.run_for(4_000_000_000, || {
+        let ran: u64 = stage.ran().iter().sum();
+        if ran >= next && stage.thread(waits).state == 1 {
+            stage.scheduler.event(waits).expect("it is there");
+            told += 1;
+            next = ran + 20_000_000;
+        }
+    });
+    assert!(told >= 50, "{told} told");
+    // Whoever is only ever stopped has as much of the core, and does nothing with it: it would be stopped thousands of times a second.
+    for guest in &stage.guests {
+        let stopped = times_stopped(guest.threads[0]);
+        assert!(stopped < 4000, "{stopped} times in four seconds");
+    }
+    let ran = stage.ran_since(&before);
+    let (least, most) = (ran.iter().min().unwrap(), ran.iter().max().unwrap());
+    assert!(least * 3 > most * 2, "{ran:?}");
+}

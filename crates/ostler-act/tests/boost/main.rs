@@ -6,5 +6,8 @@
 
 mod events;
 mod life;
+mod machine;
+mod machines;
+mod probed;
 mod shares;
 mod stage;

@@ -14,6 +14,9 @@ use ostler_act::{
 use ostler_boost::{Config, Settings, Thread};
 use ostler_model::{CpuId, CpuSet, Pid, Tid};
 
+use crate::machine::{self, Habit, Machine};
+use crate::probed;
+
 /// One scheduler at a time is all that a host has room for.
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -51,13 +54,15 @@ pub const TICK_NS: u64 = 10_000_000;
 
 /// A guest's process. A thread for each line: `spin` computes, `nap` does so for a millisecond in ten, `surge` for a second and then as `nap`, `twitch`
 /// for a moment, again and again, `serve` for a moment each time that it is poked, by a line that says so, `rest` naps for two seconds and then sleeps, `late` and `later` do so for one and a half seconds, or a fifth more, and then compute, and `ask` and `answer` wake
-/// each other.
+/// each other. `vm` and what it does is a vCPU of a virtual machine, which is interrupted by a line that says `interrupt`.
+/// `probed` is in a BPF program half of the time, in which it may not leave its core.
 #[test]
 #[ignore = "it is started by the tests, as a process of its own"]
 fn a_guest() {
     let (asked, ask) = io::pipe().expect("a pipe");
     let (answered, answer) = io::pipe().expect("a pipe");
     let (poked, mut poke) = io::pipe().expect("a pipe");
+    let mut machines = Vec::new();
     for kind in io::stdin().lock().lines() {
         let Ok(kind) = kind else { return };
         if kind == "poke" {
@@ -70,7 +75,16 @@ fn a_guest() {
             std::fs::write(LAST_NUMBER, (number - 1).to_string()).expect("the lab's kernel has it");
             continue;
         }
+        if kind == "interrupt" {
+            machines.iter().for_each(Machine::interrupt);
+            continue;
+        }
         let (tell, told) = mpsc::channel();
+        let vcpu = Habit::named(&kind).map(|habit| {
+            let (machine, vcpu) = Machine::new(habit);
+            machines.push(machine);
+            vcpu
+        });
         let ends = match kind.as_str() {
             "ask" => Some((answered.try_clone(), ask.try_clone())),
             "answer" => Some((asked.try_clone(), answer.try_clone())),
@@ -80,6 +94,12 @@ fn a_guest() {
         thread::spawn(move || {
             let tid = rustix::thread::gettid().as_raw_nonzero().get();
             tell.send(tid).expect("the main thread waits");
+            if let Some(vcpu) = vcpu {
+                machine::run(vcpu);
+            }
+            if kind == "probed" {
+                probed::run();
+            }
             if let Some((from, to)) = ends {
                 let (mut from, mut to) = (from.expect("a pipe"), to.expect("a pipe"));
                 if kind == "ask" {
@@ -363,6 +383,15 @@ pub fn two_cores(test: &str) -> Option<CpuSet> {
         return None;
     }
     Some(cpus.iter().skip(cpus.len() as usize - 2).collect())
+}
+
+/// Whether virtual machines can be had, or why not.
+pub fn has_machines(test: &str) -> bool {
+    let kvm = kvm_ioctls::Kvm::new();
+    if let Err(error) = &kvm {
+        println!("SKIP {test}: /dev/kvm: {error}");
+    }
+    kvm.is_ok()
 }
 
 /// Has the last thread of the first guest work for its vCPUs from now on, let in as they are.
