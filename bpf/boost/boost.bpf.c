@@ -360,8 +360,7 @@ void BPF_PROG(boost_running, struct task_struct *p)
 		core->runs = p->pid;
 		core->held = 0;
 		core->kept = 0;
-		/* Those that the kernel has put into the core's own queue have a slice of its own.
-		 */
+		/* The kernel's own, for one that it has put into the core's own queue. */
 		if (p->scx.slice > config.slice_ns)
 			scx_set_slice(p, config.slice_ns);
 		if (core->next && core->next != p->pid)
