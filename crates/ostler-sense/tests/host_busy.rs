@@ -125,6 +125,15 @@ fn switches() -> u64 {
         .expect("a number")
 }
 
+/// How many CPUs there can be: the kernel tells the numbers as ranges, and the last is the greatest.
+fn possible() -> u64 {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").expect("it tells");
+    let last = text.trim().rsplit(['-', ',']).next();
+    last.and_then(|last| last.parse::<u64>().ok())
+        .expect("a number")
+        + 1
+}
+
 /// Over a second and more, ticks and nanoseconds tell of the same CPU: it was busy for what ticks found busy, and at the most for what
 /// they did not find idle. Between the two lies what a hypervisor above took away: no tick was there to see it. The ticks are read
 /// outside of the interval, so they may have seen more than we did, by as much as the snapshots took: long on a slow host.
@@ -139,11 +148,13 @@ fn busy_time_agrees_with_the_kernels_ticks() {
     };
     let began = now();
     let before = ticks();
+    let outer = switches();
     sensor.snapshot(now());
-    let switched = switches();
+    let inner = switches();
     thread::sleep(Duration::from_millis(1500));
-    let switched = switches() - switched;
+    let switched = switches() - inner;
     let ours = sensor.snapshot(now());
+    let meanwhile = switches() - outer - switched;
     let after = ticks();
     let seen = ours.counters.ctx_switches.expect("counted by BPF");
     // The sensor holds the one against the other itself, in a longer interval, and says if it finds that they aren't all traced.
@@ -151,10 +162,18 @@ fn busy_time_agrees_with_the_kernels_ticks() {
         println!("SKIP busy_time_agrees_with_the_kernels_ticks: {why}");
         return;
     }
+    // It can't tell a few that are missing from those that each CPU is in the middle of, nor from those that came while it looked.
+    let untold = possible() + meanwhile;
     assert!(
-        seen >= switched,
-        "traced {seen} of {switched} and more, and the sensor didn't find it"
+        seen + untold >= switched,
+        "traced {seen} of {switched} and more, and the sensor didn't find it, with {meanwhile} while it looked"
     );
+    if seen < switched {
+        println!(
+            "SKIP busy_time_agrees_with_the_kernels_ticks: this kernel has traced {seen} of {switched} context switches"
+        );
+        return;
+    }
     let around = now().0 - began.0;
     let unseen = around - ours.interval.0;
     for ((cpu, before), (_, after)) in before.iter().zip(&after) {
