@@ -126,10 +126,13 @@ void BPF_PROG(boost_enqueue, struct task_struct *p, u64 enq_flags)
 		/*
 		 * Of one that serves requests it is events that are urgent. Its timer, most often
 		 * the tick with which its kernel finds that it has nothing to do, waits for
-		 * somebody's turn to end: to stop one for it costs both more than it takes.
+		 * somebody's turn to end: to stop one for it costs both more than it takes. One
+		 * that has an event as well comes for that, by its own right where it isn't
+		 * boosted.
 		 */
 		if (taken < 0 && wakes &&
-		    !(boost_does_io(&config, &thread->vcpu) && timer_waits(thread)))
+		    (thread->event_at || !boost_does_io(&config, &thread->vcpu) ||
+		     !timer_waits(thread)))
 			taken = victim(p, thread, how.least, false);
 		core = taken < 0 ? NULL : core_of(taken);
 		if (core)
