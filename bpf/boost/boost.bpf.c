@@ -271,6 +271,19 @@ static __always_inline void goes_on_from(u32 cpu, struct boost_thread *thread, u
 }
 
 /*
+ * How long ago the last event came that a thread runs with, one that found it running or for which
+ * it was given its core; ~0: it runs with none.
+ */
+static __always_inline u64 event_age(const struct boost_thread *runs)
+{
+	u64 at = runs->met_at;
+
+	if (!at && runs->boosted)
+		at = runs->runs_since;
+	return at ? scx_since(at, scx_now()) : ~0ULL;
+}
+
+/*
  * Whether the one that has had its turn keeps its core: as nobody waits, as it does IO and may go
  * on, or as it still has had the least and, where it is to pay, has paid.
  */
@@ -292,13 +305,16 @@ __noinline int keeps(struct boost_thread *runs, u32 number, u32 cpu, u64 ran, st
 	guest = guest_of(runs);
 	lender = first ? guest_of(first) : NULL;
 	if (guest && lender && runs->guest &&
-	    boost_goes_on(&config, &runs->vcpu, guest, &first->vcpu, lender, ran))
+	    boost_goes_on(&config, &runs->vcpu, guest, &first->vcpu, lender, ran, event_age(runs)))
 		return 1;
 	settle(runs, first, ran, false);
 	runs->charged_at += ran;
 	runs->boosted = 0;
 	if (first && runs->vcpu.vtime <= first->vcpu.vtime)
 		pay(runs, first);
+	/* Nobody else waits whom the one that is about to run could pay. */
+	else if (first && !head->second)
+		pay(first, runs);
 	goes_on_from(cpu, runs, scx_now());
 	if (!first || runs->vcpu.vtime > first->vcpu.vtime)
 		return 0;

@@ -368,15 +368,19 @@ static __always_inline u64 boost_left(const struct boost_config *config, u64 vti
 
 /*
  * Whether one that has had its turn, and has run for a time that it isn't charged yet, goes on
- * while others wait.
+ * while others wait: as it does IO, or as its last event came less than half a turn ago
+ * (`event_ns`; ~0: it has had none since it runs). One that computes as well, and so is seldom
+ * known to do IO, would else be stopped amid an answer, if the request came as its turn ended or if
+ * there was little left of its share, and wait for others' turns until it has paid for what it had.
  */
 static __always_inline u32 boost_goes_on(const struct boost_config *config,
 					 const struct boost_vcpu *vcpu,
 					 const struct boost_guest *guest,
 					 const struct boost_vcpu *waits,
-					 const struct boost_guest *lender, u64 ran_ns)
+					 const struct boost_guest *lender, u64 ran_ns, u64 event_ns)
 {
-	return boost_does_io(config, vcpu) && ran_ns < config->slice_max_ns &&
+	return (boost_does_io(config, vcpu) || event_ns < config->slice_ns / 2) &&
+	       ran_ns < config->slice_max_ns &&
 	       boost_allowance(config, vcpu, guest, waits->vtime, lender) > (s64)ran_ns;
 }
 

@@ -213,6 +213,7 @@ mod native {
             waits: &Vcpu,
             lender: &Guest,
             ran_ns: u64,
+            event_ns: u64,
         ) -> u32;
         pub safe fn core_boost_rate(vtime: u64, boosted: u32, runs: u32) -> u64;
         pub safe fn core_boost_stays(rated: u64, now: u64) -> u32;
@@ -340,15 +341,18 @@ impl Vcpu {
         native::core_boost_preempts(config, self, guest, least, runs, runs_guest, boosted) != 0
     }
 
-    /// Whether it goes on once its turn is over, after a time that it isn't charged yet.
+    /// Whether it goes on once its turn is over, after a time that it isn't charged yet; `event_ns` is how long ago the last event came
+    /// that it runs with, if any did.
     pub fn goes_on(
         &self,
         config: &Config,
         guest: &Guest,
         (waits, lender): (&Vcpu, &Guest),
         ran_ns: u64,
+        event_ns: Option<u64>,
     ) -> bool {
-        native::core_boost_goes_on(config, self, guest, waits, lender, ran_ns) != 0
+        let event_ns = event_ns.unwrap_or(u64::MAX);
+        native::core_boost_goes_on(config, self, guest, waits, lender, ran_ns, event_ns) != 0
     }
 }
 

@@ -22,7 +22,7 @@ u32 core_boost_preempts(const struct boost_config *config, const struct boost_vc
 			const struct boost_guest *runs_guest, u32 runs_boosted);
 u32 core_boost_goes_on(const struct boost_config *config, const struct boost_vcpu *vcpu,
 		       const struct boost_guest *guest, const struct boost_vcpu *waits,
-		       const struct boost_guest *lender, u64 ran_ns);
+		       const struct boost_guest *lender, u64 ran_ns, u64 event_ns);
 u64 core_boost_rate(u64 vtime, u32 boosted, u32 runs);
 u32 core_boost_stays(u64 rated, u64 now);
 u64 core_boost_left(const struct boost_config *config, u64 vtime, u64 least);
@@ -101,9 +101,9 @@ u32 core_boost_preempts(const struct boost_config *config, const struct boost_vc
 
 u32 core_boost_goes_on(const struct boost_config *config, const struct boost_vcpu *vcpu,
 		       const struct boost_guest *guest, const struct boost_vcpu *waits,
-		       const struct boost_guest *lender, u64 ran_ns)
+		       const struct boost_guest *lender, u64 ran_ns, u64 event_ns)
 {
-	return boost_goes_on(config, vcpu, guest, waits, lender, ran_ns);
+	return boost_goes_on(config, vcpu, guest, waits, lender, ran_ns, event_ns);
 }
 
 u64 core_boost_rate(u64 vtime, u32 boosted, u32 runs)

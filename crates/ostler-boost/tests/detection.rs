@@ -104,6 +104,28 @@ fn conflicts_are_resolved_as_configured() {
     assert!(!sure.preempts(&off, &poor, 0, (&unsure, &rich), false));
 }
 
+/// Half a turn for an event, and for one that does IO the longest stretch; neither without room.
+#[test]
+fn one_with_a_late_event_goes_on_for_half_a_turn() {
+    let config = Config::default();
+    let (half, none) = (config.slice_ns / 2, Guest::default());
+    let first = (&Vcpu::default(), &Guest::default());
+    let (computes, does_io) = (Vcpu::default(), after(&config, 30));
+    let goes_on = |vcpu: &Vcpu, ran, event| vcpu.goes_on(&config, &none, first, ran, event);
+    assert!(!goes_on(&computes, config.slice_ns, None));
+    assert!(goes_on(&computes, config.slice_ns, Some(half - 1)));
+    assert!(!goes_on(&computes, config.slice_ns, Some(half)));
+    assert!(goes_on(&does_io, config.slice_ns, Some(half)));
+    for vcpu in [&computes, &does_io] {
+        assert!(!goes_on(vcpu, config.slice_max_ns, Some(0)));
+    }
+    let owes = Guest {
+        balance_ns: config.limit_ns.cast_signed(),
+        ..Guest::default()
+    };
+    assert!(!computes.goes_on(&config, &owes, first, config.slice_ns, Some(0)));
+}
+
 proptest! {
     /// Nothing that happens to it makes confidence more than the most, nor has one without a single point do IO.
     #[test]

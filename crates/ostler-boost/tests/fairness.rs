@@ -153,6 +153,8 @@ impl World {
                     &self.guests[guest],
                     (&self.vcpus[waits].vcpu, &self.guests[lender]),
                     ran_ns,
+                    // Its events never end.
+                    boosted.then_some(0),
                 )
             {
                 ran_ns += config.slice_ns;

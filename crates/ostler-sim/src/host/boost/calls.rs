@@ -273,6 +273,7 @@ impl Boost {
                 &self.guests[runs.guest as usize],
                 (&first.vcpu, &self.guests[first.guest as usize]),
                 ran,
+                runs.event_age(sight.now),
             )
         {
             return true;
@@ -286,10 +287,12 @@ impl Boost {
             let vtime = |thread| boost.member(thread).map_or(0, |member| member.vcpu.vtime);
             vtime(thread) > vtime(head.first)
         };
-        if behind(self) {
-            return false;
+        if !behind(self) {
+            self.pay(thread, head.first);
+        } else if head.second == NONE {
+            // Nobody else waits whom the one that is about to run could pay.
+            self.pay(head.first, thread);
         }
-        self.pay(thread, head.first);
         if behind(self) {
             return false;
         }
@@ -407,6 +410,7 @@ impl Boost {
         known.runs_since = now;
         known.charged_at = ran;
         known.event_at = None;
+        known.met_at = None;
         let slice = known.slice;
         self.begin_turn(cpu, slice, now);
         member
@@ -463,6 +467,10 @@ impl Boost {
         member.vcpu.point(if device { task } else { 0 });
         if member.at == At::Runs {
             member.boosted = member.guest != NOBODY;
+            // Nothing that it touched itself keeps it from being stopped.
+            if !device {
+                member.met_at = Some(sight.now);
+            }
             return;
         }
         member.event_at = member.event_at.or(Some(sight.now));

@@ -310,6 +310,39 @@ fn the_timer_of_one_that_does_io_stops_nobody() {
     }
 }
 
+/// An interrupt for one that computes as well has it run for half a turn from then on, wherever in its turn or another's it comes: or an answer would be cut off.
+/// It has no more than its share for it.
+#[test]
+fn one_that_computes_is_not_stopped_amid_an_answer() {
+    let topology = topology(1, 1, 1, false);
+    let spins: Vec<_> = (0..2).map(|at| (Some(at), all(), Habit::Spin)).collect();
+    let mut world = world(&topology, &spins);
+    boost_all(&mut world, &plan(&topology, settings(true)));
+    let half = BoostSettings::default().slice.0 / 2;
+    let event = crate::work::IoEvent {
+        arrives: true,
+        task: 0,
+    };
+    let asked = world.host.own_threads();
+    let mut at = 0;
+    for number in 0..300 {
+        at += 31_370_000 + 10_000 * (number % 7);
+        world.run(Nanos(at)).unwrap();
+        let before = ran(&world, 0);
+        let io = crate::work::Effect::Io {
+            thread: ThreadId(asked),
+            event,
+        };
+        world.act(|_, scene| scene.out.0.push(io)).unwrap();
+        world.run(Nanos(at + half)).unwrap();
+        let has_run = ran(&world, 0) - before;
+        // To come to the core takes a little.
+        assert!(has_run + 100_000 > half, "{number}: {has_run} of {half} ns");
+    }
+    let share = ran(&world, 0) as f64 / (ran(&world, 0) + ran(&world, 1)) as f64;
+    assert!((share - 0.5).abs() < 0.01, "{share}");
+}
+
 /// How often a thread came to another core than it was on, by how often it woke.
 fn moves(world: &World<Actors>, at: u32) -> f64 {
     let view = world.host.view(world.now());
