@@ -12,8 +12,8 @@ use worlds::{Class, outcome};
 const OUTCOMES: [(u64, Class, u64); 5] = [
     (1, Class::Fair, 14_936_574_188_028_424_903),
     (2, Class::Fair, 12_309_117_623_608_935_824),
-    (1, Class::Boost, 1_995_357_212_742_111_972),
-    (1, Class::BoostWorkers, 14_766_527_239_719_908_482),
+    (1, Class::Boost, 12_430_092_477_862_327_853),
+    (1, Class::BoostWorkers, 3_439_659_624_614_602_215),
     (1, Class::Lazy, 10_685_285_807_669_987_240),
 ];
 
