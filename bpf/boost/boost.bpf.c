@@ -271,16 +271,13 @@ static __always_inline void goes_on_from(u32 cpu, struct boost_thread *thread, u
 }
 
 /*
- * How long ago the last event came that a thread runs with, one that found it running or for which
- * it was given its core; ~0: it runs with none.
+ * How long ago the last event came that a thread runs with, one that found it running, or it came
+ * to its core with one; ~0: there was none. Other work that had its core for a moment since is no
+ * end of that.
  */
 static __always_inline u64 event_age(const struct boost_thread *runs)
 {
-	u64 at = runs->met_at;
-
-	if (!at && runs->boosted)
-		at = runs->runs_since;
-	return at ? scx_since(at, scx_now()) : ~0ULL;
+	return runs->served_at ? scx_since(runs->served_at, scx_now()) : ~0ULL;
 }
 
 /*
@@ -373,6 +370,8 @@ void BPF_PROG(boost_running, struct task_struct *p)
 	struct boost_thread *thread = thread_of(p->pid);
 	u32 cpu = scx_bpf_task_cpu(p);
 	struct boost_core *core = core_of(cpu);
+	/* Other work had its core, and has gone. */
+	bool resumes = core && core->held == p->pid;
 	u64 now = scx_now();
 
 	if (core) {
@@ -400,7 +399,8 @@ void BPF_PROG(boost_running, struct task_struct *p)
 	thread->cpu = cpu;
 	thread->runs_since = now;
 	thread->charged_at = p->se.sum_exec_runtime;
-	thread->met_at = 0;
+	if (!resumes)
+		thread->met_at = 0;
 	begin_turn(cpu, p->scx.slice, now);
 	if (thread->works) {
 		thread->event_at = 0;
@@ -417,6 +417,7 @@ void BPF_PROG(boost_running, struct task_struct *p)
 		if (delay && bin < BOOST_BINS)
 			__sync_fetch_and_add(&delay->bins[bin], 1);
 		thread->event_at = 0;
+		thread->served_at = now;
 	}
 }
 

@@ -39,7 +39,7 @@ static __always_inline void event(u32 tid, u64 kvm_vcpu)
 		thread->boosted = thread->guest != 0;
 		/* Nothing that it touched itself wakes it, however soon it sleeps. */
 		if (!device)
-			thread->met_at = scx_now();
+			thread->met_at = thread->served_at = scx_now();
 		return;
 	}
 	if (!thread->event_at)

@@ -74,8 +74,11 @@ struct boost_thread {
 	u64 charged_at;
 	/* When the oldest event came that it hasn't run since; 0: none. */
 	u64 event_at;
-	/* When the last interrupt came while it ran; 0: none. */
+	/* When the last interrupt came while it had its core; 0: none. */
 	u64 met_at;
+	/* When the last interrupt came as it ran, or it last came to its core with an event; 0:
+	 * never. */
+	u64 served_at;
 	/* It was put before others for an event, and hasn't given up its core since. */
 	u32 boosted;
 	/* Others than before may share its cores: it is new, or was told where to run. */
@@ -105,7 +108,7 @@ struct boost_thread {
 	u32 spare;
 };
 
-_Static_assert(sizeof(struct boost_thread) == 192, "struct boost_thread is shared");
+_Static_assert(sizeof(struct boost_thread) == 200, "struct boost_thread is shared");
 
 /* What became of a guest's events: bin n counts those that took [2^n, 2^(n+1)) us. */
 struct boost_delays {

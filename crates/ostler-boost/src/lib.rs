@@ -507,8 +507,10 @@ pub struct Thread {
     pub charged_at: u64,
     /// When the oldest event came that it hasn't run since; 0: none.
     pub event_at: u64,
-    /// When the last interrupt came while it ran; 0: none.
+    /// When the last interrupt came while it had its core; 0: none.
     pub met_at: u64,
+    /// When the last interrupt came as it ran, or it last came to its core with an event; 0: never.
+    pub served_at: u64,
     /// It was put before others for an event, and hasn't given up its core since.
     pub boosted: u32,
     /// 1: others than before may share its cores.
@@ -601,7 +603,7 @@ pub struct Core {
 const _: () = {
     assert!(size_of::<Settings>() == 64);
     assert!(size_of::<End>() == 128);
-    assert!(size_of::<Thread>() == 192);
+    assert!(size_of::<Thread>() == 200);
     assert!(size_of::<Delays>() == 192);
     assert!(size_of::<Service>() == 200);
     assert!(size_of::<Domain>() == 80);

@@ -1,12 +1,16 @@
 //! How soon one runs that has an event, and how long.
 
 use std::io::Write as _;
+use std::ops::Range;
 
 use ostler_act::{Host, LinuxHost, VcpuScheduler as _};
 use ostler_boost::Config;
 use ostler_model::{CpuSet, Tid};
 
-use crate::stage::{ASLEEP, Stage, TICK_NS, core, employ, me, turn, two_cores};
+use crate::stage::{
+    ASLEEP, RUNS, Stage, TICK_NS, WAITS, computes_as_well, core, employ, me, monotonic_ns, turn,
+    two_cores,
+};
 
 /// A worker that is woken for each packet: its guest has less than its share, so it waits for nobody.
 #[test]
@@ -126,7 +130,7 @@ fn events_are_served_soon(test: &str, from_the_core: bool) {
     stage.run_for(3_000_000_000, || {
         // Seldom enough that its turn would come anyhow: what is tested is how soon it comes, not how often.
         let ran: u64 = stage.ran().iter().sum();
-        if ran >= next && stage.thread(waits).state == 1 {
+        if ran >= next && stage.thread(waits).state == WAITS {
             stage.scheduler.event(waits).expect("it is there");
             told += 1;
             next = ran + 100_000_000;
@@ -138,6 +142,53 @@ fn events_are_served_soon(test: &str, from_the_core: bool) {
     let soon: u64 = delays[..=10].iter().sum();
     assert!(all >= 10, "{told} told: {delays:?}");
     assert!(soon * 4 >= all * 3, "{delays:?}");
+}
+
+/// One that is never known to do IO, as it computes as well: an event late in its turn has it go on for another, and one early in it leaves the turn as it is.
+#[test]
+fn one_with_a_late_event_goes_on_when_its_turn_ends() {
+    let _turn = turn();
+    let test = "one_with_a_late_event_goes_on_when_its_turn_ends";
+    let config = computes_as_well();
+    let slice = config.slice_ns;
+    let Some(stage) = Stage::set(test, config, &[&["spin"], &["spin"]]) else {
+        return;
+    };
+    let early = stint(&stage, slice / 8..slice * 3 / 8);
+    let late = stint(&stage, slice * 5 / 8..slice);
+    println!("turns of {slice} ns; early {early} ns, late {late} ns");
+    assert!(early < slice * 5 / 4, "{early} ns of {slice}");
+    assert!(late > slice * 3 / 2, "{late} ns of {slice}");
+}
+
+/// How long the first guest's thread has its core at a stretch if an event comes when it has had it for so long: the median of several. Moments of other work there are none
+/// of its ends, so it is told by when the other thread was stopped, and runs again.
+fn stint(stage: &Stage, when: Range<u64>) -> u64 {
+    let [thread, other] = [0, 1].map(|at: usize| stage.guests[at].threads[0]);
+    let (mut told, mut stints) = (None, Vec::new());
+    let before = stage.ran().iter().sum::<u64>();
+    stage.run_for(before + 3_000_000_000, || {
+        let is = stage.thread(other);
+        if let Some(began) = told
+            && is.state == RUNS
+        {
+            stints.push(is.runs_since.saturating_sub(began));
+            told = None;
+        }
+        let had = monotonic_ns().saturating_sub(is.waits_since);
+        if is.state == WAITS
+            && told.is_none()
+            && when.contains(&had)
+            && stage.thread(thread).state == RUNS
+        {
+            stage.scheduler.event(thread).expect("it is there");
+            told = Some(is.waits_since);
+        }
+    });
+    assert!(stints.len() >= 5, "{stints:?}");
+    stints.sort_unstable();
+    println!("{stints:?}");
+    stints[stints.len() / 2]
 }
 
 /// It wakes for its event where one of its own guest has the core, as a worker has that brings a vCPU its packets: it takes another one, and at once.
@@ -197,7 +248,7 @@ fn two_that_may_not_leave_their_core_do_not_stop_each_other_for_good() {
     let before = stage.ran();
     stage.run_for(4_000_000_000, || {
         let ran: u64 = stage.ran().iter().sum();
-        if ran >= next && stage.thread(waits).state == 1 {
+        if ran >= next && stage.thread(waits).state == WAITS {
             stage.scheduler.event(waits).expect("it is there");
             told += 1;
             next = ran + 20_000_000;

@@ -8,6 +8,7 @@ mod events;
 mod life;
 mod machine;
 mod machines;
+mod order;
 mod probed;
 mod shares;
 mod stage;

@@ -7,7 +7,9 @@ use ostler_act::{Host, LinuxHost, VcpuScheduler as _};
 use ostler_boost::Config;
 use ostler_model::{CpuSet, Pid, Tid};
 
-use crate::stage::{ASLEEP, Guest, Stage, TICK_NS, WITHIN, employ, release, turn, two_cores};
+use crate::stage::{
+    ASLEEP, Guest, Stage, TICK_NS, WITHIN, computes_as_well, employ, release, turn, two_cores,
+};
 
 #[test]
 fn guests_that_compute_have_equal_shares() {
@@ -296,6 +298,33 @@ fn what_a_guest_leaves_pays_for_its_busy_moment() {
         "{:?}",
         stage.thread(io)
     );
+}
+
+/// Two that compute have a core for themselves, so there is never but one that waits: what the one has borrowed for its events it pays the other, once it has none.
+#[test]
+fn who_borrowed_pays_where_only_one_other_waits() {
+    let _turn = turn();
+    let test = "who_borrowed_pays_where_only_one_other_waits";
+    let config = computes_as_well();
+    let Some(stage) = Stage::set(test, config, &[&["spin"], &["spin"]]) else {
+        return;
+    };
+    let greedy = stage.guests[0].threads[0];
+    let guest = |number| stage.scheduler.guest(number).unwrap().unwrap();
+    stage.run_for(1_000_000_000, || {
+        stage.scheduler.event(greedy).expect("it is there");
+    });
+    let owes = guest(1).balance_ns;
+    assert!(owes > 2 * config.slice_ns.cast_signed(), "{owes} ns");
+    let before = stage.ran();
+    stage.run_for(before.iter().sum::<u64>() + 3_000_000_000, || {});
+    let (paid, back) = (guest(1), guest(2));
+    println!("{owes} ns: {paid:?}");
+    assert!(paid.balance_ns * 4 < owes, "{owes} ns: {paid:?}");
+    assert_eq!(paid.balance_ns + back.balance_ns, 0, "{paid:?} {back:?}");
+    assert_eq!(paid.paid_ns, back.returned_ns, "{paid:?} {back:?}");
+    let ran = stage.ran_since(&before);
+    assert!(ran[1] > ran[0], "{ran:?}: it has it back");
 }
 
 #[test]

@@ -42,6 +42,9 @@ impl Drop for Turn {
 
 /// What the scheduler calls one that sleeps (`bpf/core/boost_maps.h`).
 pub const ASLEEP: u32 = 0;
+/// One that waits for a core, and one that has it.
+pub const WAITS: u32 = 1;
+pub const RUNS: u32 = 2;
 
 /// Of the number of the thread that the kernel makes next, less one.
 const LAST_NUMBER: &str = "/proc/sys/kernel/ns_last_pid";
@@ -237,6 +240,23 @@ pub fn settings(config: Config) -> Settings {
         domains: 0,
         tick_us: 0,
     }
+}
+
+/// Turns of many ticks, room for as much as anybody asks for, and events from which nobody is known to do IO: so are those that compute as well.
+pub fn computes_as_well() -> Config {
+    Config {
+        slice_ns: 64_000_000,
+        slice_max_ns: 128_000_000,
+        limit_ns: 2_000_000_000,
+        threshold: u32::MAX,
+        ..Config::default()
+    }
+}
+
+/// The time by the clock that the scheduler tells.
+pub fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
 pub fn me() -> Tid {

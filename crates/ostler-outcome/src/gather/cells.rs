@@ -25,7 +25,8 @@ pub struct CellLine {
     pub ratio: Option<f64>,
     /// Those vCPUs.
     pub vcpus: u32,
-    /// What schedules vCPUs: `kernel`, or the steward's scheduler by its mode and the length of its turns, like `io 3ms`.
+    /// What schedules vCPUs: `kernel`, or the steward's scheduler by its mode and the length of its turns, like `io 3ms`; `kernel, for want of` it where the host
+    /// couldn't have it.
     pub scheduler: String,
     /// Correct answers.
     pub ops_per_s: Option<f64>,
@@ -68,7 +69,7 @@ impl CellLine {
             workload: workload.to_owned(),
             ratio: sharers.ratio(),
             vcpus: sharers.vcpus(),
-            scheduler: scheduler(policy),
+            scheduler: scheduler(policy, &[seen]),
             ops_per_s: line.ops_per_s,
             p50_us: line.cell_p50_us,
             p95_us: line.cell_p95_us,
@@ -84,7 +85,16 @@ impl CellLine {
     }
 }
 
-/// What schedules a policy's vCPUs, for people.
-pub(super) fn scheduler(policy: &Policy) -> String {
-    policy.scheduler().unwrap_or_else(|| "kernel".to_owned())
+/// What has scheduled a policy's vCPUs in some cells, for people. A steward whose host can't have the scheduler that it is to bring leaves them to the kernel's, and then no
+/// period tells of it.
+pub(super) fn scheduler(policy: &Policy, cells: &[&Seen<'_>]) -> String {
+    let Some(wanted) = policy.scheduler() else {
+        return "kernel".to_owned();
+    };
+    let decided = cells.iter().any(|seen| !seen.decided.is_empty());
+    let told = cells.iter().any(|seen| !seen.boost.is_empty());
+    if policy.host_scheduler.is_none() && decided && !told {
+        return format!("kernel, for want of {wanted}");
+    }
+    wanted
 }

@@ -388,7 +388,7 @@ fn sharing_of(
     let sharers = Sharers::of(scenario, policy, loaded);
     Some(Sharing {
         ratio: sharers.ratio(),
-        scheduler: cells::scheduler(policy),
+        scheduler: cells::scheduler(policy, rounds),
         delays: sharing::all_delays(rounds),
         guests: sharing::shares(&sharers, loaded, rounds),
         timeline: typical.map_or_else(Vec::new, |seen| sharing::timeline(&sharers, seen)),

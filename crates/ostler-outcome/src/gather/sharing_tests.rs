@@ -297,6 +297,17 @@ fn each_cell_has_a_line_of_its_own() {
     assert_eq!(ours.p99_us, Some(1.0), "of its seconds");
 }
 
+/// As on a kernel without `sched_ext`, where a steward that is asked for a scheduler leaves vCPUs to the kernel's.
+#[test]
+fn a_cell_tells_whose_scheduler_there_was_and_not_what_was_asked_for() {
+    let without = Toy {
+        policy: "ours",
+        ..Toy::default()
+    };
+    let told = &summary(&[without]).cells[0].scheduler;
+    assert_eq!(told, "kernel, for want of io 3ms");
+}
+
 #[test]
 fn what_a_cell_is_judged_by_can_be_expected_of_its_policy() {
     let names = figure_names();

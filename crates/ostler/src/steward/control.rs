@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use ostler_model::config::Config;
-use ostler_model::{ActMode, ExitPolicy, Facts, Intent, Nanos, Plan, Snapshot, State};
+use ostler_model::{
+    ActMode, ExitPolicy, Facts, Intent, Layer, Nanos, Plan, Reason, Snapshot, State,
+};
 use ostler_record::{Cost, Inputs, Period, Recorder, Wall};
 use tracing::{debug, error, info, warn};
 
@@ -248,6 +250,16 @@ impl Steward {
         self.totals.act.observe(period.cost.act);
         self.totals
             .add_snapshot(&period.snapshot, |guest| intent.classify(guest).1);
+        let lacking = lacks_scheduler(&period.reasons);
+        if lacking
+            != self
+                .last
+                .as_deref()
+                .and_then(|last| lacks_scheduler(&last.reasons))
+            && let Some(why) = lacking
+        {
+            warn!("vCPUs are left to the kernel's scheduler, whatever [boost] asks for: {why}");
+        }
         let changed = self
             .last
             .as_deref()
@@ -361,6 +373,17 @@ impl Steward {
     }
 }
 
+/// Why vCPUs have no scheduler of their own, where the configuration asks for one and the host can't have it.
+fn lacks_scheduler(reasons: &[Reason]) -> Option<&str> {
+    reasons.iter().find_map(|reason| match reason {
+        Reason::TurnedDown {
+            layer: Layer::Boost,
+            alternative,
+        } => Some(alternative.why.as_ref()),
+        _ => None,
+    })
+}
+
 fn tell_restored(what: &str, restored: &Restored) {
     info!(
         put_back = restored.put_back,
@@ -370,5 +393,28 @@ fn tell_restored(what: &str, restored: &Restored) {
     );
     for left in &restored.left {
         warn!("left as it is: {left}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_model::Alternative;
+
+    use super::*;
+
+    #[test]
+    fn what_other_layers_turn_down_is_no_lack_of_a_scheduler() {
+        let down = |layer| Reason::TurnedDown {
+            layer,
+            alternative: Alternative {
+                what: "it".into(),
+                why: "no sched_ext".into(),
+            },
+        };
+        let others = [down(Layer::Placement), down(Layer::Tier)];
+        assert_eq!(lacks_scheduler(&others), None);
+        let [placement, tier] = others;
+        let with = [placement, down(Layer::Boost), tier];
+        assert_eq!(lacks_scheduler(&with), Some("no sched_ext"));
     }
 }

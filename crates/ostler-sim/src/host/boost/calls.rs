@@ -409,8 +409,9 @@ impl Boost {
         known.cpu = cpu;
         known.runs_since = now;
         known.charged_at = ran;
-        known.event_at = None;
-        known.met_at = None;
+        if known.event_at.take().is_some() && !known.works {
+            known.served_at = Some(now);
+        }
         let slice = known.slice;
         self.begin_turn(cpu, slice, now);
         member
@@ -469,7 +470,7 @@ impl Boost {
             member.boosted = member.guest != NOBODY;
             // Nothing that it touched itself keeps it from being stopped.
             if !device {
-                member.met_at = Some(sight.now);
+                member.served_at = Some(sight.now);
             }
             return;
         }

@@ -96,8 +96,8 @@ pub(super) struct Member {
     /// Its run time when it was last charged.
     pub charged_at: u64,
     pub event_at: Option<u64>,
-    /// When the last interrupt came while it ran.
-    pub met_at: Option<u64>,
+    /// When the last interrupt came as it ran, or it last came to its core with an event.
+    pub served_at: Option<u64>,
     /// It waits at the head of its queue.
     pub ahead: bool,
     pub boosted: bool,
@@ -114,8 +114,7 @@ pub(super) struct Member {
 impl Member {
     /// `event_age`: how long ago the last event came that it runs with.
     pub fn event_age(&self, now: u64) -> Option<u64> {
-        let given = || self.boosted.then_some(self.runs_since);
-        Some(now - self.met_at.or_else(given)?)
+        Some(now - self.served_at?)
     }
 }
 
@@ -265,7 +264,7 @@ impl Boost {
             runs_since: 0,
             charged_at: ran,
             event_at: None,
-            met_at: None,
+            served_at: None,
             ahead: false,
             boosted: false,
             moved: true,
