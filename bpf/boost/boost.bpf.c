@@ -370,12 +370,13 @@ void BPF_PROG(boost_running, struct task_struct *p)
 	struct boost_thread *thread = thread_of(p->pid);
 	u32 cpu = scx_bpf_task_cpu(p);
 	struct boost_core *core = core_of(cpu);
-	/* Other work had its core, and has gone. */
-	bool resumes = core && core->held == p->pid;
 	u64 now = scx_now();
 
 	if (core) {
 		core->runs = p->pid;
+		/* Else other work had its core, and has gone. */
+		if (thread && core->held != p->pid)
+			thread->met_at = 0;
 		core->held = 0;
 		core->kept = 0;
 		/* The kernel's own, for one that it has put into the core's own queue. */
@@ -399,8 +400,6 @@ void BPF_PROG(boost_running, struct task_struct *p)
 	thread->cpu = cpu;
 	thread->runs_since = now;
 	thread->charged_at = p->se.sum_exec_runtime;
-	if (!resumes)
-		thread->met_at = 0;
 	begin_turn(cpu, p->scx.slice, now);
 	if (thread->works) {
 		thread->event_at = 0;
