@@ -1,5 +1,6 @@
 //! Guests, which are processes of this very program, and the scheduler that has their threads.
 
+use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, Read as _, Write};
 use std::ops::Deref;
 use std::path::Path;
@@ -299,7 +300,10 @@ pub fn load(test: &str, config: Config, domains: &[CpuSet]) -> Option<Running> {
         return None;
     }
     // Whoever runs this may have confined it to the very core that the guests are to have.
-    let _ = std::fs::write("/sys/fs/cgroup/cgroup.procs", "0");
+    let cgroup = OpenOptions::new()
+        .write(true)
+        .open("/sys/fs/cgroup/cgroup.procs");
+    let _ = cgroup.and_then(|mut file| file.write_all(b"0"));
     let began = Instant::now();
     let kept = PROGRAMS
         .lock()
