@@ -173,3 +173,44 @@ pub fn wait_timeout(child: &mut Child, patience: Duration) -> Option<ExitStatus>
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn started(seconds: &str) -> Child {
+        let mut command = Command::new("sleep");
+        bind_to_us(command.arg(seconds)).spawn().expect("coreutils")
+    }
+
+    /// How often this thread has slept, by the kernel's count.
+    fn slept() -> u64 {
+        let status = std::fs::read_to_string("/proc/thread-self/status").expect("procfs");
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.and_then(|count| count.trim().parse().ok())
+            .expect("the kernel counts them")
+    }
+
+    /// A look every 20 ms would be 50 of them.
+    #[test]
+    fn whoever_waits_for_a_child_sleeps_until_it_ends() {
+        let mut child = started("1");
+        let before = slept();
+        let status = wait_timeout(&mut child, Duration::from_mins(1));
+        assert!(status.is_some_and(|status| status.success()), "{status:?}");
+        let times = slept() - before;
+        assert!(times < 10, "{times}");
+        assert_eq!(wait_timeout(&mut child, Duration::ZERO), status);
+    }
+
+    #[test]
+    fn a_child_that_does_not_end_is_waited_for_as_long_as_told() {
+        let mut child = started("3600");
+        assert_eq!(wait_timeout(&mut child, Duration::from_millis(50)), None);
+        end(&mut child, Duration::from_mins(1));
+        let status = child.wait().expect("it is ours");
+        assert!(!status.success(), "{status}");
+    }
+}
