@@ -250,13 +250,11 @@ impl Steward {
         self.totals.act.observe(period.cost.act);
         self.totals
             .add_snapshot(&period.snapshot, |guest| intent.classify(guest).1);
+        let before = self.last.as_deref();
+        let before = before.and_then(|last| lacks_scheduler(&last.reasons));
         let lacking = lacks_scheduler(&period.reasons);
-        if lacking
-            != self
-                .last
-                .as_deref()
-                .and_then(|last| lacks_scheduler(&last.reasons))
-            && let Some(why) = lacking
+        if let Some(why) = lacking
+            && lacking != before
         {
             warn!("vCPUs are left to the kernel's scheduler, whatever [boost] asks for: {why}");
         }
