@@ -250,12 +250,8 @@ impl Steward {
         self.totals.act.observe(period.cost.act);
         self.totals
             .add_snapshot(&period.snapshot, |guest| intent.classify(guest).1);
-        let before = self.last.as_deref();
-        let before = before.and_then(|last| lacks_scheduler(&last.reasons));
-        let lacking = lacks_scheduler(&period.reasons);
-        if let Some(why) = lacking
-            && lacking != before
-        {
+        let before = self.last.as_deref().map_or(&[][..], |last| &last.reasons);
+        if let Some(why) = newly_lacks_scheduler(before, &period.reasons) {
             warn!("vCPUs are left to the kernel's scheduler, whatever [boost] asks for: {why}");
         }
         let changed = self
@@ -382,6 +378,11 @@ fn lacks_scheduler(reasons: &[Reason]) -> Option<&str> {
     })
 }
 
+/// The same, if the period before didn't lack it, or for another reason: periods are many, and a log tells of changes.
+fn newly_lacks_scheduler<'a>(before: &[Reason], now: &'a [Reason]) -> Option<&'a str> {
+    lacks_scheduler(now).filter(|why| lacks_scheduler(before) != Some(*why))
+}
+
 fn tell_restored(what: &str, restored: &Restored) {
     info!(
         put_back = restored.put_back,
@@ -400,19 +401,46 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn what_other_layers_turn_down_is_no_lack_of_a_scheduler() {
-        let down = |layer| Reason::TurnedDown {
+    fn down(layer: Layer, why: &'static str) -> Reason {
+        Reason::TurnedDown {
             layer,
             alternative: Alternative {
                 what: "it".into(),
-                why: "no sched_ext".into(),
+                why: why.into(),
             },
-        };
-        let others = [down(Layer::Placement), down(Layer::Tier)];
+        }
+    }
+
+    #[test]
+    fn what_other_layers_turn_down_is_no_lack_of_a_scheduler() {
+        let others = [
+            down(Layer::Placement, "no sched_ext"),
+            down(Layer::Tier, "no sched_ext"),
+        ];
         assert_eq!(lacks_scheduler(&others), None);
         let [placement, tier] = others;
-        let with = [placement, down(Layer::Boost), tier];
+        let with = [placement, down(Layer::Boost, "no sched_ext"), tier];
         assert_eq!(lacks_scheduler(&with), Some("no sched_ext"));
+    }
+
+    #[test]
+    fn a_lack_of_a_scheduler_is_told_when_it_begins_or_has_another_reason() {
+        let periods: [&[Reason]; 6] = [
+            &[],
+            &[down(Layer::Boost, "no sched_ext")],
+            &[
+                down(Layer::Tier, "full"),
+                down(Layer::Boost, "no sched_ext"),
+            ],
+            &[down(Layer::Boost, "no KVM hooks")],
+            &[down(Layer::Tier, "no sched_ext")],
+            &[down(Layer::Boost, "no KVM hooks")],
+        ];
+        let told: Vec<_> = periods
+            .windows(2)
+            .map(|two| newly_lacks_scheduler(two[0], two[1]))
+            .collect();
+        let (first, other) = (Some("no sched_ext"), Some("no KVM hooks"));
+        assert_eq!(told, [first, None, other, None, other]);
     }
 }
