@@ -16,7 +16,7 @@ for word in $(cat /proc/cmdline); do
 	lab.ip=*) ip=${word#*=} ;;
 	lab.workload=*) workload=${word#*=} ;;
 	lab.memory_mb=*) memory_mb=${word#*=} ;;
-	lab.in_turn) in_turn=1 ;;
+	lab.rests) rests=1 ;;
 	esac
 done
 hostname "$name"
@@ -66,7 +66,7 @@ listening() {
 	done
 }
 
-[ -z "$in_turn" ] || echo 1 > $app/work/cgroup.freeze
+[ -z "$rests" ] || echo 1 > $app/work/cgroup.freeze
 case $workload in
 memcached)
 	in_app memcached -u nobody -m $((memory_mb / 4)) -t "$(nproc)" -c 1024 -l 0.0.0.0
@@ -103,7 +103,7 @@ spin) on_every_vcpu 'k=0; while [ $k -lt 250 ]; do k=$((k + 1)); done' ;;
 ping | idle) ;;
 *) echo "LAB_FATAL no workload named '$workload'" ;;
 esac
-if [ -n "$in_turn" ]; then
+if [ -n "$rests" ]; then
 	# It works while the lab is connected here: crates/ostler-lab/src/inner/turn.rs.
 	nc -ll -p 9 -e /turn "$workload" $app/work/cgroup.freeze &
 	listening 9

@@ -366,8 +366,8 @@ pub fn guest_cid(index: usize) -> u32 {
     16 + u32::try_from(index).unwrap_or(0)
 }
 
-/// A guest: run by the host's own QEMU, inside the emulated host.
-pub fn guest(guest: &Guest, index: usize, paths: &GuestPaths) -> Command {
+/// A guest: run by the host's own QEMU, inside the emulated host. `rests`: the work that it does by itself waits for a turn.
+pub fn guest(guest: &Guest, index: usize, rests: bool, paths: &GuestPaths) -> Command {
     let mut qemu = Command::new("qemu-system-x86_64");
     // microvm boots in a third of the time a full PC takes; pcie=on for vhost with several queues. Its timer of 1981 would have QEMU's main loop
     // wake 36 times a second for as long as the guest, which has no use for it, lives: before all vCPUs, for 1.3 % of a core of this speed.
@@ -406,7 +406,7 @@ pub fn guest(guest: &Guest, index: usize, paths: &GuestPaths) -> Command {
             guest.name,
             guest_address(index),
             guest.memory_mib,
-            if guest.in_turn { " lab.in_turn" } else { "" }
+            if rests { " lab.rests" } else { "" }
         ),
     ]);
     qemu.args(["-serial", &format!("file:{}", paths.serial.display())]);

@@ -175,13 +175,13 @@ fn a_guest_has_a_vector_for_every_queue() {
         qmp: "q".into(),
         disk: None,
     };
-    let line = words(&guest(&lc, 0, &paths));
+    let line = words(&guest(&lc, 0, false, &paths));
     assert!(
         line.contains(",queues=4") && line.contains(",mq=on,vectors=10"),
         "{line}"
     );
     lc.queues = 1;
-    let line = words(&guest(&lc, 0, &paths));
+    let line = words(&guest(&lc, 0, false, &paths));
     assert!(
         !line.contains("queues=") && !line.contains("mq=on"),
         "a tap of one queue is opened without multi_queue: {line}"
@@ -190,8 +190,7 @@ fn a_guest_has_a_vector_for_every_queue() {
 
 #[test]
 fn a_guest_has_a_disk_where_it_works_on_one_and_takes_turns_where_it_is_told() {
-    let mut disk = Guest::new("d", Class::BestEffort, 1, 160, Workload::DiskRead);
-    disk.in_turn = true;
+    let disk = Guest::new("d", Class::BestEffort, 1, 160, Workload::DiskRead);
     let paths = |disk| GuestPaths {
         kernel: "k".into(),
         initrd: "i".into(),
@@ -199,19 +198,18 @@ fn a_guest_has_a_disk_where_it_works_on_one_and_takes_turns_where_it_is_told() {
         qmp: "q".into(),
         disk,
     };
-    let line = words(&guest(&disk, 0, &paths(Some("/run/d,1".into()))));
+    let line = words(&guest(&disk, 0, true, &paths(Some("/run/d,1".into()))));
     assert!(
         line.contains("id=disk,file=/run/d,,1 -device virtio-blk-pci,drive=disk"),
         "{line}"
     );
     assert!(
-        line.contains("lab.workload=disk-read lab.memory_mb=160 lab.in_turn "),
+        line.contains("lab.workload=disk-read lab.memory_mb=160 lab.rests "),
         "{line}"
     );
-    disk.in_turn = false;
-    let line = words(&guest(&disk, 0, &paths(None)));
+    let line = words(&guest(&disk, 0, false, &paths(None)));
     assert!(
-        !line.contains("virtio-blk") && !line.contains("in_turn"),
+        !line.contains("virtio-blk") && !line.contains("lab.rests"),
         "{line}"
     );
 }

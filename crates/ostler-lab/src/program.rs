@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::scenario::Scenario;
+use crate::scenario::{Guest, Load, Scenario};
 use crate::trace::TraceEvent;
 use ostler_outcome::events::Cell;
 use ostler_outcome::order;
@@ -70,8 +70,91 @@ impl Program {
         cells
     }
 
+    /// Whether the work that a guest does by itself rests but for the cells that it has part in. Where there are cells and nothing else, all
+    /// such work does: before each, a steward's BPF programs are loaded on one core, and to emulate all others at work meanwhile takes longer
+    /// than the cell.
+    pub fn rests(&self, guest: &Guest) -> bool {
+        let scenario = &self.scenario;
+        let cells_alone = !scenario.loads.is_empty() && scenario.faults.is_empty() && !self.stay;
+        guest.in_turn || guest.workload.works() && cells_alone
+    }
+
+    /// Those of them, by number, that work in a load's cells.
+    pub fn working(&self, load: &Load) -> Vec<usize> {
+        let works =
+            |guest: &Guest| self.rests(guest) && (!guest.in_turn || guest.name == load.guest);
+        let guests = self.scenario.guests.iter().enumerate();
+        guests
+            .filter_map(|(at, guest)| works(guest).then_some(at))
+            .collect()
+    }
+
     /// The seed of a cell's load.
     pub fn seed_of(&self, cell: &Cell) -> u64 {
         order::seed_of(self.seed, cell)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::scenario;
+
+    /// A server, one that works by its own load, and one that computes.
+    const SCENARIO: &str = r#"
+        name = "s"
+        summary = "s"
+        host = { cores = 3, memory = "3G", under_test = "0-1", client = "2", pnic_queues = 1 }
+        guest = [
+            { name = "lc", class = "latency-critical", vcpus = 1, memory = "160M", workload = "echo", slo_p95 = "20ms" },
+            { name = "disk", class = "best-effort", vcpus = 1, memory = "160M", workload = "disk-read" },
+            { name = "computes", class = "best-effort", vcpus = 1, memory = "160M", workload = "spin" },
+        ]
+        load = [
+            { guest = "lc", steps = [{ rate = 10, seconds = 2 }] },
+            { guest = "disk", steps = [{ rate = 0, seconds = 2 }] },
+        ]
+        policy = [{ name = "p" }]
+    "#;
+
+    fn scenario(more: &str) -> Scenario {
+        let text = format!("{SCENARIO}{more}");
+        scenario::parse(&text, Path::new("s.toml")).expect("a good scenario")
+    }
+
+    #[test]
+    fn work_rests_between_cells_and_that_of_a_load_between_its_own() {
+        let program = Program::new(scenario(""), false);
+        let rest: Vec<bool> = program
+            .scenario
+            .guests
+            .iter()
+            .map(|g| program.rests(g))
+            .collect();
+        assert_eq!(
+            rest,
+            [false, true, true],
+            "who answers is there to be asked"
+        );
+        let [lc, disk] = &program.scenario.loads[..] else {
+            panic!("two loads")
+        };
+        assert_eq!(program.working(lc), [2]);
+        assert_eq!(program.working(disk), [1, 2]);
+    }
+
+    #[test]
+    fn where_there_are_no_cells_guests_work_as_ever() {
+        let up = Program::new(scenario(""), true);
+        let computes = &up.scenario.guests[2];
+        assert!(!up.rests(computes), "somebody looks at it by hand");
+        let mut idle = scenario("");
+        idle.loads.clear();
+        let idle = Program::new(idle, false);
+        assert!(!idle.rests(computes));
+        let broken = Program::new(scenario("fault = [{ kind = \"kill\" }]"), false);
+        assert!(!broken.rests(computes), "faults come after cells");
     }
 }

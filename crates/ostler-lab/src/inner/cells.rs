@@ -150,24 +150,28 @@ impl Cells<'_> {
         if let Some(Err(e)) = steward.as_mut().map(|s| s.wait_ready(self.program)) {
             problems.push(format!("{e:#}"));
         }
-        let mut turn = match self.begin_turn(&load) {
-            Ok(turn) => turn,
-            Err(e) => {
-                problems.push(format!("{e:#}"));
-                None
-            }
-        };
-        // Not for synchronisation: policies get the same time to settle before they are measured.
-        std::thread::sleep(Duration::from_secs_f64(self.scenario().settle_s));
-        let mut said = |turn: &mut Option<(usize, Turn)>| {
-            let (index, turn) = turn.as_mut()?;
-            match turn.work() {
-                Ok(work) => self.running[*index].said(work),
+        let mut turns = Vec::new();
+        for (index, begun) in Turn::begin_all(&self.program.working(&load)) {
+            match begun {
+                Ok(turn) => turns.push((index, turn)),
                 Err(e) => problems.push(format!("{e:#}")),
             }
-            Some(())
+        }
+        // Not for synchronisation: policies get the same time to settle before they are measured.
+        std::thread::sleep(Duration::from_secs_f64(self.scenario().settle_s));
+        // Whoever is measured by its work says to the instant what it has done; to ask the others would wake them all at once.
+        let mut said = |turns: &mut [(usize, Turn)]| {
+            let measured = turns
+                .iter_mut()
+                .find(|(index, _)| self.scenario().guests[*index].in_turn);
+            if let Some((index, turn)) = measured {
+                match turn.work() {
+                    Ok(work) => self.running[*index].said(work),
+                    Err(e) => problems.push(format!("{e:#}")),
+                }
+            }
         };
-        said(&mut turn);
+        said(&mut turns);
         let tracing = self.tracer.as_ref().map_or(Ok(()), Tracer::begin);
         let before = self.reading()?;
         let from_ms = steward::unix_ms();
@@ -182,7 +186,7 @@ impl Cells<'_> {
             }
             None => Ok(()),
         };
-        said(&mut turn);
+        said(&mut turns);
         let after = self.reading()?;
         let traced = tracing.and_then(|()| match &self.tracer {
             Some(tracer) => tracer.end(&out),
@@ -190,7 +194,7 @@ impl Cells<'_> {
         });
         problems.extend(profiled.err().map(|e| format!("{e:#}")));
         problems.extend(traced.err().map(|e| format!("{e:#}")));
-        drop(turn);
+        drop(turns);
         problems.extend(loaded.err().map(|e| format!("{e:#}")));
         let to_ms = steward::unix_ms();
         if let Some(steward) = steward {
@@ -233,15 +237,6 @@ impl Cells<'_> {
         problems
     }
 
-    /// Has a guest work whose own work rests but for its loads.
-    fn begin_turn(&self, load: &Load) -> anyhow::Result<Option<(usize, Turn)>> {
-        let (index, guest) = load::target(self.program, load)?;
-        if !guest.in_turn {
-            return Ok(None);
-        }
-        Ok(Some((index, Turn::begin(index)?)))
-    }
-
     fn reading(&self) -> anyhow::Result<Reading> {
         let under_test = self.scenario().host.under_test;
         let mut scene = self
@@ -282,7 +277,7 @@ impl Cells<'_> {
                     why: format!("{told}\nit is started again before the next cell"),
                 });
             }
-            let fresh = guests::start(&self.program.scenario.guests, &lost, self.say)?;
+            let fresh = guests::start(self.program, &lost, self.say)?;
             for (&index, guest) in lost.iter().zip(fresh) {
                 self.running[index] = guest;
                 self.filled.retain(|(filled, _)| *filled != index);

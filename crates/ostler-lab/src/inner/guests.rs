@@ -16,7 +16,7 @@ use super::say::Say;
 use super::{MACHINE_CGROUP, RUN, net, write};
 use crate::image::Cpio;
 use crate::machine::{self, GuestPaths};
-use crate::program::INPUT;
+use crate::program::{INPUT, Program};
 use crate::scenario::Guest;
 use crate::tail::{Tail, last_lines};
 use ostler_outcome::events::Event;
@@ -160,10 +160,11 @@ pub fn prepare() -> anyhow::Result<()> {
 
 /// Starts guests side by side and waits for all of them. `which` are positions in the scenario's list. A best-effort guest that is ready rests until
 /// the others are: where two real cores emulate eight, its work would have them boot half as fast again.
-pub fn start(guests: &[Guest], which: &[usize], say: &Say) -> anyhow::Result<Vec<RunningGuest>> {
+pub fn start(program: &Program, which: &[usize], say: &Say) -> anyhow::Result<Vec<RunningGuest>> {
+    let guests = &program.scenario.guests;
     let mut starting: Vec<_> = which
         .iter()
-        .map(|&index| Ok((index, launch(guests, index)?, Instant::now(), 1)))
+        .map(|&index| Ok((index, launch(program, index)?, Instant::now(), 1)))
         .collect::<anyhow::Result<_>>()?;
     let mut running: Vec<Option<RunningGuest>> = vec![None; which.len()];
     while running.iter().any(Option::is_none) {
@@ -198,7 +199,7 @@ pub fn start(guests: &[Guest], which: &[usize], say: &Say) -> anyhow::Result<Vec
                         why,
                     });
                     *attempt += 1;
-                    *guest = launch(guests, *index)?;
+                    *guest = launch(program, *index)?;
                     *since = Instant::now();
                 }
             }
@@ -291,8 +292,8 @@ fn disk(guest: &Guest) -> anyhow::Result<Option<PathBuf>> {
     Ok(Some(path))
 }
 
-fn launch(guests: &[Guest], index: usize) -> anyhow::Result<RunningGuest> {
-    let guest = &guests[index];
+fn launch(program: &Program, index: usize) -> anyhow::Result<RunningGuest> {
+    let guest = &program.scenario.guests[index];
     net::make_tap(guest)?;
     let cgroup = format!("{MACHINE_CGROUP}/{}", guest.name);
     std::fs::create_dir_all(&cgroup).with_context(|| format!("could not create {cgroup}"))?;
@@ -304,7 +305,7 @@ fn launch(guests: &[Guest], index: usize) -> anyhow::Result<RunningGuest> {
         disk: disk(guest)?,
     };
     keep_logs(&guest.name)?;
-    let qemu = machine::guest(guest, index, &paths);
+    let qemu = machine::guest(guest, index, program.rests(guest), &paths);
     let log = log_path(&guest.name, QEMU);
     let output =
         File::create(&log).with_context(|| format!("could not create {}", log.display()))?;

@@ -1,6 +1,6 @@
 //! A guest's turn to work. Where several guests take turns under load in one boot of the host, those that work by themselves, whether
-//! anybody asks them to or not, would disturb the others' turns; so they rest, and work while the lab holds a connection to them. On it
-//! they also say on request what they have done, to the instant: on their serial lines they say it once a second.
+//! anybody asks them to or not, would disturb the others' turns; so they rest, and work while the lab holds a connection to them. Between cells
+//! all of them rest. On the connection they also say on request what they have done, to the instant: on their serial lines they say it once a second.
 //!
 //! It is the guest that freezes its own work. Frozen from outside, its QEMU would answer no monitor, and a steward would have
 //! to be told of a state that is no guest's.
@@ -50,6 +50,17 @@ impl Turn {
         // Answered once it works.
         turn.work()?;
         Ok(turn)
+    }
+
+    /// Has guests work, by their numbers: all of them at once, or the last would wait for answers of those that are at work already.
+    pub fn begin_all(guests: &[usize]) -> Vec<(usize, anyhow::Result<Turn>)> {
+        let begin = |&index: &usize| (index, std::thread::spawn(move || Turn::begin(index)));
+        let beginning: Vec<_> = guests.iter().map(begin).collect();
+        let begun = beginning.into_iter().map(|(index, turn)| {
+            let failed = |_| Err(anyhow::anyhow!("the thread of guest {index}'s turn failed"));
+            (index, turn.join().unwrap_or_else(failed))
+        });
+        begun.collect()
     }
 
     /// What the guest has done since its boot.

@@ -91,7 +91,7 @@ fn run(say: &Say) -> anyhow::Result<()> {
     say.stage(format!("booting guests {}", names.join(", ")));
     guests::prepare()?;
     let all: Vec<usize> = (0..scenario.guests.len()).collect();
-    let running = guests::start(&scenario.guests, &all, say)?;
+    let running = guests::start(&program, &all, say)?;
     if let Ok(mut scene) = scene.lock() {
         scene.guests.clone_from(&running);
     }

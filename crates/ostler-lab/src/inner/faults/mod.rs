@@ -216,7 +216,7 @@ impl Ground<'_> {
         let dead: Vec<usize> = (0..self.running.len())
             .filter(|&at| !self.running[at].alive())
             .collect();
-        let fresh = guests::start(&self.program.scenario.guests, &dead, self.say)?;
+        let fresh = guests::start(self.program, &dead, self.say)?;
         for (&at, guest) in dead.iter().zip(fresh) {
             self.running[at] = guest;
         }
