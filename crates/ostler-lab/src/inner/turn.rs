@@ -54,8 +54,8 @@ impl Turn {
 
     /// Has guests work, by their numbers: all of them at once, or the last would wait for answers of those that are at work already.
     pub fn begin_all(guests: &[usize]) -> Vec<(usize, anyhow::Result<Turn>)> {
-        let begin = |&index: &usize| (index, std::thread::spawn(move || Turn::begin(index)));
-        let beginning: Vec<_> = guests.iter().map(begin).collect();
+        let start = |&index: &usize| (index, std::thread::spawn(move || Turn::begin(index)));
+        let beginning: Vec<_> = guests.iter().map(start).collect();
         let begun = beginning.into_iter().map(|(index, turn)| {
             let failed = |_| Err(anyhow::anyhow!("the thread of guest {index}'s turn failed"));
             (index, turn.join().unwrap_or_else(failed))
