@@ -179,7 +179,6 @@ fn lab(count: &mut Count) {
         }
     };
     for (scenario, time, kernel) in [
-        ("boot", "machine", None),
         ("smoke", "machine", None),
         ("scheduler", "machine", None),
         ("scheduler", "machine", Some(OTHER_KERNEL)),

@@ -52,7 +52,7 @@ impl Turn {
         Ok(turn)
     }
 
-    /// Has guests work, by their numbers: all of them at once, or the last would wait for answers of those that are at work already.
+    /// Has guests work, by their numbers: all of them at once, as whoever comes later waits for a core that those before have.
     pub fn begin_all(guests: &[usize]) -> Vec<(usize, anyhow::Result<Turn>)> {
         let start = |&index: &usize| (index, std::thread::spawn(move || Turn::begin(index)));
         let beginning: Vec<_> = guests.iter().map(start).collect();
