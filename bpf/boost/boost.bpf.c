@@ -399,7 +399,7 @@ void BPF_PROG(boost_running, struct task_struct *p)
 	thread->state = BOOST_RUNS;
 	thread->cpu = cpu;
 	thread->runs_since = now;
-	thread->charged_at = p->se.sum_exec_runtime;
+	begin_from(p, thread);
 	begin_turn(cpu, p->scx.slice, now);
 	if (thread->works) {
 		thread->event_at = 0;

@@ -120,4 +120,16 @@ static __always_inline u64 uncharged(const struct task_struct *p, const struct b
 	return now > thread->charged_at ? now - thread->charged_at : 0;
 }
 
+/*
+ * A task comes to its core. What the kernel has counted of it since it was stopped is charged as it
+ * is next: one that sleeps is told of as stopped first, and who follows it is looked for in its
+ * time, which is a twentieth of all that one has that is woken for each packet. A turn and more it
+ * has run elsewhere, under another scheduler.
+ */
+static __always_inline void begin_from(const struct task_struct *p, struct boost_thread *thread)
+{
+	if (uncharged(p, thread) > config.slice_ns)
+		thread->charged_at = p->se.sum_exec_runtime;
+}
+
 #endif
