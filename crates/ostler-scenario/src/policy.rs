@@ -21,6 +21,30 @@ pub struct Policy {
     /// What the host's kernel does with guests' pages by itself, where it has a far node; `None`: they stay where they are. Simulated only.
     #[serde(default)]
     pub pages: Option<PageTiering>,
+    /// What guests' cgroups weigh as they are found. Simulated only but for the usual.
+    #[serde(default)]
+    pub weights: Weights,
+}
+
+/// What a guest's cgroup weighs (`cpu.weight`) before a steward says anything else: who has how much of a core that several want.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Weights {
+    /// Each 100, the kernel's usual: a guest of one vCPU has as much as one of sixteen.
+    #[default]
+    Equal,
+    /// 100 for each vCPU, as clouds set it: each vCPU has as much.
+    Vcpus,
+}
+
+impl Weights {
+    /// What a guest of so many vCPUs weighs; no more than the kernel takes.
+    pub fn of(self, vcpus: u32) -> u32 {
+        match self {
+            Weights::Equal => 100,
+            Weights::Vcpus => vcpus.clamp(1, 100) * 100,
+        }
+    }
 }
 
 /// Pages that move by their heat, whosesoever they are, in the manner of TPP (Maruf et al., ASPLOS'23).

@@ -9,7 +9,8 @@ use proptest::prelude::*;
 use crate::{
     Arrivals, Barrier, Caches, Cpus, Expectation, Fault, FaultKind, Files, Fleet, FleetPlacement,
     Forward, Guest, Heat, HeatPhase, Host, Limits, Load, Lock, Node, PageTiering, Policy, Program,
-    Scenario, Serve, Step, Time, TimedFault, TimedKind, Vms, Wait, Wakeups, Workload, World,
+    Scenario, Serve, Step, Time, TimedFault, TimedKind, Vms, Wait, Wakeups, Weights, Workload,
+    World,
 };
 
 /// A world with the lab's limits that counts one figure and knows one part, of which no more than three CPUs share a cache.
@@ -570,14 +571,16 @@ fn policy() -> impl Strategy<Value = Policy> {
         "[a-z ]{0,12}",
         prop::option::of(steward),
         prop::option::of(1..9_u32),
+        prop::sample::select(vec![Weights::Equal, Weights::Vcpus]),
     )
-        .prop_map(|(about, steward, pnic_queues)| Policy {
+        .prop_map(|(about, steward, pnic_queues, weights)| Policy {
             name: String::new(),
             about,
             steward,
             pnic_queues,
             host_scheduler: None,
             pages: None,
+            weights,
         })
 }
 

@@ -9,7 +9,7 @@ use crate::check::raw::{
 };
 use crate::{
     Arrivals, Fault, Fleet, Guest, Heat, Host, Load, Node, Policy, Program, Scenario, Time,
-    TimedFault, TimedKind, Vms, Wait, Wakeups,
+    TimedFault, TimedKind, Vms, Wait, Wakeups, Weights,
 };
 
 /// The text.
@@ -285,6 +285,7 @@ fn policy(policy: &Policy) -> RawPolicy {
                 rate: Some(bytes(pages.rate)),
             })
         }),
+        weights: (policy.weights != Weights::default()).then(|| nowhere(policy.weights)),
         steward: policy.steward.clone(),
     }
 }

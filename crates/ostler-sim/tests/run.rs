@@ -148,6 +148,73 @@ name = "vanilla"
     assert!(even, "{samples:?}");
 }
 
+/// A guest of one vCPU and three of four that compute without end share four cores by what their cgroups weigh, and by vCPU under the boost; a steward that leaves
+/// weights alone leaves them as they were found.
+#[test]
+fn guests_have_cores_by_what_their_cgroups_weigh() {
+    let text = r#"
+name = "weights"
+summary = "A small guest beside three large ones."
+settle_s = 0.5
+[host]
+cores = 4
+memory = "2G"
+instruction_ns = 0.5
+pnic_queues = 1
+[[guest]]
+name = "small"
+class = "best-effort"
+vcpus = 1
+memory = "128M"
+workload = "spin"
+[[guest]]
+name = "large"
+count = 3
+class = "best-effort"
+vcpus = 4
+memory = "128M"
+workload = "spin"
+[[load]]
+guest = "small"
+steps = [{ rate = 0, seconds = 10 }]
+[[policy]]
+name = "as-usual"
+[[policy]]
+name = "by-vcpus"
+weights = "vcpus"
+[[policy]]
+name = "steered-by-vcpus"
+weights = "vcpus"
+[policy.steward.partition]
+policy = "time-sharing"
+queues = "one"
+[[policy]]
+name = "boost"
+[policy.steward.partition]
+policy = "time-sharing"
+queues = "one"
+[policy.steward.boost]
+mode = "io"
+"#;
+    let events = told(&watched(text, 1));
+    assert_eq!(problems(&events), Vec::<&String>::new());
+    let had = events.iter().filter_map(|stamped| match &stamped.event {
+        Event::CellEnd { counters, .. } => Some(
+            counters.guests[0].cpu_seconds
+                / counters.guests.iter().map(|g| g.cpu_seconds).sum::<f64>(),
+        ),
+        _ => None,
+    });
+    let had: Vec<f64> = had.collect();
+    let due = [0.25, 1.0 / 13.0, 1.0 / 13.0, 1.0 / 13.0];
+    assert_eq!(had.len(), due.len());
+    let near = had
+        .iter()
+        .zip(due)
+        .all(|(had, due)| (had - due).abs() < 0.02);
+    assert!(near, "{had:?}");
+}
+
 #[test]
 fn policies_do_what_they_are_for() {
     let lines = lines(&watched(RAMP, 1));

@@ -5,7 +5,7 @@ use ostler_model::{Class, CpuSet};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
-use crate::{Arrivals, Expectation, FleetPlacement, Step, Wakeups, Workload};
+use crate::{Arrivals, Expectation, FleetPlacement, Step, Wakeups, Weights, Workload};
 
 /// A value without a place: one that isn't in the file.
 pub(crate) fn nowhere<T>(value: T) -> Spanned<T> {
@@ -220,6 +220,7 @@ pub(crate) struct RawPolicy {
     pub pnic_queues: Option<Spanned<u32>>,
     pub host_scheduler: Option<Spanned<String>>,
     pub pages: Option<Spanned<RawPages>>,
+    pub weights: Option<Spanned<Weights>>,
     pub steward: Option<toml::Table>,
 }
 

@@ -6,7 +6,9 @@ use ostler_model::{CpuSet, Nanos};
 
 use super::tests::{GOOD, parse, refusal};
 use crate::testing::Simulator;
-use crate::{Barrier, PageTiering, Program, Scenario, Time, TimedFault, TimedKind, Vms, Wait};
+use crate::{
+    Barrier, PageTiering, Program, Scenario, Time, TimedFault, TimedKind, Vms, Wait, Weights,
+};
 
 /// A world that only a simulator has, with one of everything.
 const SIMULATED: &str = r#"name = "sim"
@@ -582,6 +584,31 @@ fn policies_with_a_scheduler_of_others_are_left_out_of_a_simulated_world() {
     assert_eq!(whole.left_out, []);
     let said = with("host_scheduler = \"scx_bpfland\"\n").expect_err("it is no version");
     assert!(said.contains("is no crate and version"), "{said}");
+}
+
+#[test]
+fn what_cgroups_weigh_is_simulated_only() {
+    let weights = |policy: &str| {
+        let told = simulated(&format!("{SIMULATED}[[policy]]\nname = \"w\"\n{policy}"))?;
+        assert_eq!(simulated(&told.to_toml()).expect("its text"), told);
+        Ok::<_, String>(told.policies[0].weights)
+    };
+    assert_eq!(weights(""), Ok(Weights::Equal));
+    assert_eq!(weights("weights = \"equal\""), Ok(Weights::Equal));
+    assert_eq!(weights("weights = \"vcpus\""), Ok(Weights::Vcpus));
+    let said = weights("weights = \"heavy\"").expect_err("no such weights");
+    assert!(said.contains("heavy") && said.contains("vcpus"), "{said}");
+    let lab = |weights: &str| {
+        parse(&format!(
+            "{GOOD}[[policy]]\nname = \"w\"\nweights = \"{weights}\"\n"
+        ))
+    };
+    assert!(lab("equal").is_ok());
+    let said = lab("vcpus").expect_err("the lab's are the usual");
+    assert!(said.contains("simulated only"), "{said}");
+    // As the kernel has it: 1 to 10,000.
+    let of_vcpus = [1, 16, 100, 1024].map(|vcpus| Weights::Vcpus.of(vcpus));
+    assert_eq!(of_vcpus, [100, 1600, 10_000, 10_000]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::raw::{RawFault, RawPages, RawScenario};
 use super::{Checker, NAME_MAX, ScenarioError, merge};
 use crate::{
     Expectation, Fault, FaultKind, Fleet, Guest, Host, HostScheduler, PageTiering, Policy,
-    TimedFault, TimedKind,
+    TimedFault, TimedKind, Weights,
 };
 
 impl Checker<'_> {
@@ -46,6 +46,10 @@ impl Checker<'_> {
                 pnic_queues,
                 host_scheduler: None,
                 pages: None,
+                weights: match &policy.weights {
+                    Some(weights) => self.weights(weights)?,
+                    None => Weights::default(),
+                },
             };
             let pages = policy.pages.as_ref();
             let pages = pages
@@ -62,6 +66,18 @@ impl Checker<'_> {
             });
         }
         Ok(policies)
+    }
+
+    /// What cgroups weigh as they are found.
+    fn weights(&self, told: &Spanned<Weights>) -> Result<Weights, ScenarioError> {
+        if !self.world.limits().simulates && *told.get_ref() != Weights::default() {
+            return self.refuse(
+                told,
+                "that guests' cgroups weigh anything but the usual is simulated only".to_owned(),
+                "leave `weights` out, or run the scenario by `ostler sim`",
+            );
+        }
+        Ok(*told.get_ref())
     }
 
     /// Pages that move by their heat.

@@ -2,7 +2,7 @@
 
 use ostler_model::{Facts, GuestId, Intent, Nanos};
 use ostler_outcome::fleet::{HostOutcome, VmOutcome};
-use ostler_scenario::{Policy, TimedKind};
+use ostler_scenario::{Policy, TimedKind, Weights};
 
 use super::{Fleet, FleetError, VmDemand};
 use crate::check::Watcher;
@@ -57,6 +57,7 @@ pub(super) fn run(
         vms: &vms,
         facts: &facts,
         intent: intent.as_ref(),
+        weights: policy.weights,
     };
     let played = if fleet.books {
         let post = books::post(&mut tenants);
@@ -79,6 +80,7 @@ struct Stage<'a> {
     vms: &'a [&'a VmDemand],
     facts: &'a Facts,
     intent: Option<&'a Intent>,
+    weights: Weights,
 }
 
 impl Stage<'_> {
@@ -233,7 +235,7 @@ impl<W: Housed> Played<W> {
     fn new(stage: &Stage<'_>, work: W) -> Result<Played<W>, WorldError> {
         let fleet = stage.fleet;
         let mut world = World::new(&stage.facts.topology, costs(fleet), work);
-        let guests = house(&mut world, fleet.scenario.host.under_test)?;
+        let guests = house(&mut world, fleet.scenario.host.under_test, stage.weights)?;
         world.act(|_, scene| {
             let tenants = scene.work.tenants_mut();
             for (at, vm) in (0..).zip(stage.vms) {
@@ -412,6 +414,7 @@ name = "vanilla"
             vms: &vms,
             facts: &facts,
             intent: None,
+            weights: Weights::default(),
         };
         let mut outcome = HostOutcome::default();
         let work = Watched::new(tenants);

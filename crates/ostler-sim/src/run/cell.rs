@@ -125,7 +125,7 @@ impl<'a, W: Housed> Played<'a, W> {
         let policy = policy.unwrap_or(&scenario.policies[0]);
         let costs = HostCosts::new(host.cpus.count(), host.instruction_ns);
         let mut world = World::new(&run.facts.topology, costs, work);
-        let guests = house(&mut world, host.under_test)?;
+        let guests = house(&mut world, host.under_test, policy.weights)?;
         let mut numbers = Numbers::new();
         for (number, at) in (0..).zip(&of.guests) {
             let name = scenario.guests[*at].name.clone();

@@ -82,9 +82,9 @@ impl Steward {
                 .union(&plan.vhost_cpus)
                 .union(&plan.emulator_cpus);
             let (weight, idle) = match plan.weight {
-                CpuWeight::Untouched | CpuWeight::AsFound => (CpuWeight::DEFAULT, false),
+                CpuWeight::Untouched | CpuWeight::AsFound => (guest.weight, false),
                 CpuWeight::Weight(weight) => (weight, false),
-                CpuWeight::Idle => (CpuWeight::DEFAULT, true),
+                CpuWeight::Idle => (guest.weight, true),
             };
             world.act(|host, scene| {
                 let now = scene.queue.now();

@@ -86,6 +86,8 @@ pub struct StewardGuest {
     pub number: u32,
     /// Its cgroup.
     pub group: GroupId,
+    /// What that weighs as it is found.
+    pub weight: u32,
     /// Its vCPUs' threads, in order.
     pub vcpus: Vec<ThreadId>,
     /// Its vhost workers', in order of queue.

@@ -185,6 +185,7 @@ fn world(busy: u64) -> (World<Fakes>, Vec<StewardGuest>) {
             name: name.into(),
             number: number as u32,
             group,
+            weight: 100,
             vcpus,
             vhost,
         });
