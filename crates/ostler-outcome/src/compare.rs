@@ -2,7 +2,8 @@
 //!
 //! Two worlds needn't agree about a figure to be of the same mind about policies. So each figure is told twice, one run's beside the other's; and for every two policies, which of
 //! them has more of it. **Directions agree** unless one run says that a policy has more and the other that it has less; less than [`SAME`] between two policies is no difference, and
-//! contradicts nothing.
+//! contradicts nothing. Nor is it one where a run has several rounds and the least of the one policy's isn't more than the most of the other's: which of them has more
+//! is then what that run doesn't know.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,6 +49,17 @@ pub struct Line {
     pub policy: String,
     /// Those of [`FIGURES`] that were measured.
     pub figures: BTreeMap<&'static str, f64>,
+    /// Least and most of those that aren't the same in all rounds.
+    pub ranges: BTreeMap<&'static str, [f64; 2]>,
+}
+
+impl Line {
+    /// A figure's median, least and most.
+    fn told(&self, figure: &'static str) -> Option<[f64; 3]> {
+        let median = *self.figures.get(figure)?;
+        let [least, most] = self.ranges.get(figure).copied().unwrap_or([median; 2]);
+        Some([median, least, most])
+    }
 }
 
 /// What is no run's result.
@@ -142,8 +154,13 @@ pub fn lines(text: &str) -> Result<Vec<Line>, Mistake> {
             workload = format!("{workload}, load {}", *before + 1);
         }
         let figure = |name: &'static str| Some((name, value.get(name)?.as_f64()?));
+        let range = |name: &'static str| {
+            let range = value.get("ranges")?.get(name)?;
+            Some((name, [range.get(0)?.as_f64()?, range.get(1)?.as_f64()?]))
+        };
         lines.push(Line {
             figures: FIGURES.into_iter().filter_map(figure).collect(),
+            ranges: FIGURES.into_iter().filter_map(range).collect(),
             workload,
             policy,
         });
@@ -176,11 +193,12 @@ pub fn compare(one: &[Line], other: &[Line]) -> Compared {
         for figure in FIGURES {
             let figures = |place: usize| {
                 let (one, other) = both[place];
-                Some((*one.figures.get(figure)?, *other.figures.get(figure)?))
+                Some((one.told(figure)?, other.told(figure)?))
             };
-            let Some((one, other)) = figures(at) else {
+            let Some((of_one, of_other)) = figures(at) else {
                 continue;
             };
+            let (one, other) = (of_one[0], of_other[0]);
             let mut pair = Pair {
                 workload: line.workload.clone(),
                 policy: line.policy.clone(),
@@ -197,7 +215,7 @@ pub fn compare(one: &[Line], other: &[Line]) -> Compared {
                 let Some((beside, there)) = figures(place) else {
                     continue;
                 };
-                let ways = [way(beside, one), way(there, other)];
+                let ways = [way(beside, of_one), way(there, of_other)];
                 if ways[0] * ways[1] < 0 {
                     pair.against.push(both[place].0.policy.clone());
                 }
@@ -206,8 +224,8 @@ pub fn compare(one: &[Line], other: &[Line]) -> Compared {
                     compared.agree += usize::from(ways[0] == ways[1]);
                 }
                 if place == alike[0] {
-                    pair.one_by_first = by(one, beside);
-                    pair.other_by_first = by(other, there);
+                    pair.one_by_first = by(one, beside[0]);
+                    pair.other_by_first = by(other, there[0]);
                     pair.agree = Some(ways[0] * ways[1] >= 0);
                 }
             }
@@ -221,15 +239,15 @@ fn by(value: f64, unit: f64) -> Option<f64> {
     (unit != 0.0).then(|| value / unit)
 }
 
-/// Whether a figure is more than another, or less, or neither.
-fn way(of: f64, figure: f64) -> i32 {
-    let change = figure - of;
-    if change.abs() <= SAME * of.abs().max(figure.abs()) {
+/// Whether a figure is more than another in every round, or less, or neither: of each its median, least and most.
+fn way(of: [f64; 3], figure: [f64; 3]) -> i32 {
+    let change = figure[0] - of[0];
+    if change.abs() <= SAME * of[0].abs().max(figure[0].abs()) {
         0
     } else if change > 0.0 {
-        1
+        i32::from(figure[1] > of[2])
     } else {
-        -1
+        -i32::from(figure[2] < of[1])
     }
 }
 
@@ -248,12 +266,39 @@ mod tests {
                 .into_iter()
                 .filter_map(|(name, value)| Some((name, value?)))
                 .collect(),
+            ranges: BTreeMap::new(),
         }
     }
 
     fn of<'a>(compared: &'a Compared, policy: &str, figure: &str) -> Option<&'a Pair> {
         let mut pairs = compared.pairs.iter();
         pairs.find(|pair| pair.policy == policy && pair.figure == figure)
+    }
+
+    #[test]
+    fn what_rounds_do_not_agree_about_is_no_difference() {
+        let with = |policy: &str, p95_us, least, most| Line {
+            ranges: BTreeMap::from([("p95_us", [least, most])]),
+            ..line(policy, p95_us, None)
+        };
+        let sim = [line("a", 100.0, None), line("b", 90.0, None)];
+        for (b, told, agree) in [
+            // One of b's rounds is within a's: the lab doesn't know which of them has more.
+            (with("b", 120.0, 104.0, 150.0), 0, true),
+            (with("b", 120.0, 106.0, 150.0), 1, false),
+            (with("b", 80.0, 60.0, 96.0), 0, true),
+            (with("b", 80.0, 60.0, 94.0), 1, true),
+        ] {
+            let lab = [with("a", 100.0, 95.0, 105.0), b];
+            let compared = compare(&lab, &sim);
+            assert_eq!(compared.told, told, "{:?}", lab[1]);
+            let b = of(&compared, "b", "p95_us").unwrap();
+            assert_eq!(b.agree, Some(agree), "{b:?}");
+        }
+        let text = r#"{"policy":"a","workload":"w","p95_us":100.0,"p50_us":7.0,"ranges":{"p95_us":[95.0,105.0],"kvm_exits_per_s":[1.0,2.0]}}"#;
+        let read = &lines(text).unwrap()[0];
+        assert_eq!(read.told("p95_us"), Some([100.0, 95.0, 105.0]));
+        assert_eq!(read.told("p50_us"), Some([7.0; 3]));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! What a policy is judged by: its figures in one round, over all rounds, and the lines of JSON that are kept of it. The lab and the simulator write
 //! the same keys where they mean the same.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::spread::Spread;
@@ -82,6 +84,14 @@ macro_rules! figures {
                     $($name: self.$name.map(|s| s.median),)*
                 }
             }
+
+            /// Least and most of each figure that isn't the same in all rounds.
+            pub fn ranges(&self) -> BTreeMap<String, [f64; 2]> {
+                let all = [$((stringify!($name), self.$name),)*];
+                let told = all.into_iter().filter_map(|(name, spread)| Some((name, spread?)));
+                let differ = told.filter(|(_, spread)| spread.min < spread.max);
+                differ.map(|(name, spread)| (name.to_owned(), [spread.min, spread.max])).collect()
+            }
         }
     };
 }
@@ -141,7 +151,11 @@ mod tests {
             p95_us: Some(x),
             ..PolicyLine::default()
         });
-        let line = Figures::over_rounds(&rounds).line("vspace-p");
+        let figures = Figures::over_rounds(&rounds);
+        let ranges = figures.ranges().into_iter().collect::<Vec<_>>();
+        assert_eq!(ranges, [("p95_us".to_owned(), [1.0, 9.0])]);
+        assert_eq!(Figures::over_rounds(&rounds[..1]).ranges(), BTreeMap::new());
+        let line = figures.line("vspace-p");
         insta::assert_snapshot!(serde_json::to_string(&line).unwrap(), @r#"{"policy":"vspace-p","max_rate_under_slo":null,"slo_met_share":null,"core_seconds":null,"p50_us":null,"p95_us":2.0,"p99_us":null,"ctx_switches_per_s":null,"migrations_per_s":null,"irqs_per_s":null,"kvm_exits_per_s":null,"be_core_seconds":null,"energy_j":null,"local_unused":null,"moved_mib":null,"ops_per_s":null,"cell_p50_us":null,"cell_p95_us":null,"cell_p99_us":null,"irq_to_run_p99_us":null,"fairness_error_10s":null,"neighbour_throughput":null}"#);
     }
 }

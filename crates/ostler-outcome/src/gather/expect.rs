@@ -19,6 +19,9 @@ pub struct JsonLine {
     pub workload: String,
     /// Rounds that count.
     pub rounds: u32,
+    /// Least and most of each figure that isn't the same in all of them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ranges: BTreeMap<String, [f64; 2]>,
     /// What its plans did.
     #[serde(flatten)]
     pub behaviour: Behaviour,

@@ -44,13 +44,14 @@ pub struct Summary {
 impl Summary {
     /// One line per policy.
     pub fn lines(&self) -> Vec<JsonLine> {
-        let lines = self.run.lines().zip(&self.behaviour);
+        let lines = self.run.policies.iter().zip(&self.behaviour);
         lines
             .zip(&self.work_per_s)
-            .map(|((line, behaviour), work_per_s)| JsonLine {
-                line,
+            .map(|((policy, behaviour), work_per_s)| JsonLine {
+                line: policy.figures.line(&policy.policy),
                 workload: self.run.workload.clone(),
                 rounds: self.run.rounds,
+                ranges: policy.figures.ranges(),
                 behaviour: behaviour.clone(),
                 work_per_s: work_per_s.clone(),
             })

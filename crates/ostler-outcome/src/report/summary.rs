@@ -3,7 +3,7 @@
 //! Whatever was not measured is `None`, and is drawn as a gap. A figure of several rounds is a [`Spread`]: its median, and how far
 //! the rounds lay apart.
 
-use ostler_report::figures::{Figures, PolicyLine};
+use ostler_report::figures::Figures;
 use ostler_report::timeline::Timeline;
 use ostler_report::{Family, Look, Spread, looks};
 use serde::{Deserialize, Serialize};
@@ -42,11 +42,6 @@ impl RunSummary {
     /// How each policy is drawn, in order.
     pub fn looks(&self) -> Vec<Look> {
         looks(self.policies.iter().map(|policy| policy.family))
-    }
-
-    /// One line per policy: its medians, for `--json`.
-    pub fn lines(&self) -> impl Iterator<Item = PolicyLine> + '_ {
-        self.policies.iter().map(|p| p.figures.line(&p.policy))
     }
 }
 
