@@ -66,6 +66,17 @@ pub struct Costs {
     pub block: Nanos,
     /// From when a guest boots to when the next does, and from when its vCPUs are up to when its tasks begin.
     pub start: Nanos,
+    /// What its drivers do.
+    pub driver: Driver,
+}
+
+/// What Linux's drivers at both ends of a guest's NIC do today. Papers' hosts have what those papers count, of whichever kernels, and neither of these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Driver {
+    /// A tap puts a flow's packets into the queue on which the guest last sent one of it (drivers/net/tun.c).
+    pub tap_learns: bool,
+    /// A guest is interrupted for what it sent, when that is gone (drivers/net/virtio_net.c, `napi_tx`, the default since Linux 5.3).
+    pub completes: bool,
 }
 
 impl Default for Costs {
@@ -112,6 +123,7 @@ impl Default for Costs {
             disk: ns(table::DISK),
             block: ns(table::BLOCK),
             start: ns(table::START),
+            driver: Driver::default(),
         }
     }
 }
@@ -167,6 +179,10 @@ impl Costs {
             vhost_rx: ns(emulated::VHOST),
             vhost_tx: ns(emulated::VHOST),
             vhost_wake: beyond(emulated::VHOST_WAKE, switch),
+            driver: Driver {
+                tap_learns: true,
+                completes: true,
+            },
             ..costs
         }
     }

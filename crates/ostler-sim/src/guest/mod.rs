@@ -161,6 +161,10 @@ pub enum Told {
 
 /// A vCPU.
 #[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is something that its kernel is told, or not"
+)]
 pub struct Vcpu {
     /// Its thread.
     pub thread: ThreadId,
@@ -178,6 +182,8 @@ pub struct Vcpu {
     pub pending: u64,
     /// Other interrupts that came: disk or IPI.
     pub rescheduled: bool,
+    /// What it had to send is sent.
+    pub completed: bool,
     /// A tick has come while it slept.
     pub ticked: bool,
     /// Whether it keeps its tick when it sleeps: something else than that has come since it slept.
@@ -220,6 +226,7 @@ impl Vcpu {
             batch: Vec::new(),
             pending: 0,
             rescheduled: false,
+            completed: false,
             ticked: false,
             ticks: false,
             tick_at: None,

@@ -81,7 +81,9 @@ impl Guest {
         Some(task)
     }
 
-    /// Takes a task that waits on another vCPU, the fullest: what a vCPU does before it goes idle. One that belongs to another cache group stays.
+    /// Takes a task that waits on another vCPU, the fullest: what a vCPU does before it goes idle. One that belongs to another cache group stays, and so does one that has
+    /// its vCPU to itself, though that is yet to wake for it: Linux looks for tasks only where some vCPU has more than one (`sched_balance_newidle`, `rd->overloaded`), or whoever is
+    /// interrupted for a packet would take the thread that it has just woken elsewhere.
     pub fn pull(&mut self, v: u32) -> bool {
         if self.waiting == 0 || v >= self.vcpus_active {
             return false;
@@ -93,6 +95,9 @@ impl Guest {
         };
         let others = (0..self.vcpus.len() as u32).filter(|other| *other != v);
         let takes = others.filter_map(|other| {
+            if self.vcpus[other as usize].load() < 2 {
+                return None;
+            }
             let queue = &self.vcpus[other as usize].queue;
             let at = queue.iter().position(fits)?;
             Some((queue.len(), u32::MAX - other, at))

@@ -18,7 +18,7 @@ use crate::work::Work;
 /// A whole core (`SCHED_CAPACITY_SCALE`).
 pub(super) const WHOLE: u64 = 1024;
 
-/// What interrupts take of a core.
+/// What interrupts, or threads, take of a core.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Taken {
     /// As parts of [`WHOLE`].
@@ -29,14 +29,14 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    /// They have taken so much until now; what they leave. Between two looks they are taken to come evenly.
-    fn pass(&mut self, now: u64, took: u64) -> u64 {
+    /// They have taken so much until now; what that is of late. Between two looks they are taken to come evenly.
+    pub fn pass(&mut self, now: u64, took: u64) -> u64 {
         let span = now - self.at;
         if let Some(part) = ((took - self.took) * WHOLE).checked_div(span) {
             self.average.pass(now, part.min(WHOLE) as u32);
             (self.at, self.took) = (now, took);
         }
-        WHOLE.saturating_sub(u64::from(self.average.get())).max(1)
+        u64::from(self.average.get())
     }
 }
 
@@ -49,7 +49,7 @@ impl Host {
             _ => 0,
         };
         let took = core.time.hard + core.time.soft + running_now;
-        core.taken.pass(now.0, took)
+        WHOLE.saturating_sub(core.taken.pass(now.0, took)).max(1)
     }
 
     /// Whether one is so much less than another that it counts.

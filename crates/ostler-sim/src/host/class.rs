@@ -213,6 +213,8 @@ impl Host {
         scene: &mut Scene<'_, W>,
     ) {
         let known = &self.threads[thread as usize];
+        // It is in its guest on another core than whoever tells it, and is brought out of it.
+        self.counters.ipis += u64::from(event.arrives && known.state == State::Runs);
         if !known.boost {
             return;
         }
@@ -252,8 +254,12 @@ impl Host {
             at += 1;
             match kick {
                 Kick::Turn(cpu, when) => scene.queue.at(Nanos(when), Event::Turn { cpu }),
-                Kick::Idle(cpu) => self.kick(cpu, scene),
-                Kick::Preempt(cpu) => {
+                Kick::Idle(cpu) => {
+                    self.counters.ipis += 1;
+                    self.kick(cpu, scene);
+                }
+                Kick::Preempt(cpu) | Kick::Over(cpu) => {
+                    self.counters.ipis += u64::from(matches!(kick, Kick::Preempt(_)));
                     let running = self.cores[cpu as usize].running;
                     if running != NONE && self.threads[running as usize].boost {
                         self.reckon(cpu, scene.now());

@@ -76,6 +76,8 @@ pub(super) struct Core {
     pub time: CoreTime,
     /// What of it interrupts took of late.
     pub taken: Taken,
+    /// And threads.
+    pub used: Taken,
     /// The thread that has the core, perhaps beneath interrupts.
     pub running: u32,
     /// It is to be looked who runs.
@@ -131,6 +133,7 @@ impl Core {
             since: Nanos::ZERO,
             time: CoreTime::default(),
             taken: Taken::default(),
+            used: Taken::default(),
             running: NONE,
             resched: false,
             lazy: false,

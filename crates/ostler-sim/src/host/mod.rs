@@ -47,6 +47,7 @@ mod map;
 mod place;
 mod preempt;
 mod run;
+mod scan;
 mod thread;
 mod view;
 
@@ -117,12 +118,16 @@ impl<W> Scene<'_, W> {
 /// What a host has counted since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Switches of threads, to idle and from it too.
+    /// Switches of threads, to idle and from it too, as `/proc/stat` has them.
     pub switches: u64,
+    /// Times that a core began to run a thread, as `/proc/schedstat` has them and the lab counts.
+    pub begun: u64,
     /// Threads that came to run on another core than before.
     pub migrations: u64,
-    /// Interrupts that came.
+    /// Interrupts of devices that came.
     pub interrupts: u64,
+    /// Those by which one core told another to look: to wake up, at who has come, or at what has come for the vCPU in its guest.
+    pub ipis: u64,
     /// Times that softirqs were left to ksoftirqd.
     pub ksoftirqd: u64,
 }
@@ -167,6 +172,8 @@ pub struct Host {
     counters: Counters,
     /// Cores on which threads wait, for the fair class.
     overloaded: CpuSet,
+    /// How many cores one that wakes looks at, by cache group.
+    scans: Vec<scan::Scan>,
     /// Where one that has to go anywhere goes next.
     rotor: u32,
     boost: Option<Box<boost::Boost>>,
@@ -199,6 +206,7 @@ impl Host {
                 .collect(),
             idle: map.online,
             alone: map.online,
+            scans: vec![scan::Scan::default(); map.sets[0].len()],
             map,
             counters: Counters::default(),
             overloaded: CpuSet::EMPTY,

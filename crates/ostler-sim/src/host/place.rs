@@ -1,8 +1,7 @@
 //! Where a thread that wakes goes.
 //!
 //! Near to who wakes it or to where it was, whichever is less loaded (`wake_affine`), and from there to a core of that cache group that
-//! sleeps, if there is one: with SMT one whose siblings sleep too, if there is one of those (`select_idle_sibling`). Left out: `wake_wide` (one that wakes very many), and the bound on
-//! how many cores are looked at.
+//! sleeps, if there is one among those that are looked at ([`super::scan`]; `select_idle_sibling`). Left out: `wake_wide` (one that wakes very many).
 
 use ostler_model::{CpuId, CpuSet, Nanos};
 
@@ -45,12 +44,7 @@ impl Host {
         {
             return recent;
         }
-        let near = self.idle.intersection(self.map.span(target, 0));
-        let near = near.intersection(&allowed);
-        if near.is_empty() {
-            return target;
-        }
-        self.whole(&near, target).unwrap_or(target)
+        self.asleep_near(target, &allowed, now).unwrap_or(target)
     }
 
     /// Whether it goes near to who wakes it, or near to where it was.

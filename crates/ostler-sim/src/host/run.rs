@@ -285,6 +285,7 @@ impl Host {
         core.overhead = self.costs.switch + moved;
         core.ran_before = known.time.ran;
         self.counters.switches += 1;
+        self.counters.begun += 1;
         if let Some(at) = stopped {
             let ticked = scene.work.leaves_at(ThreadId(thread), at);
             let missed = ticked.is_some_and(|tick| tick <= now);
@@ -423,6 +424,7 @@ impl Host {
         // The core is interrupted for it, unless it did this itself.
         if from != Some(cpu) && (interrupted || running == NONE) {
             self.threads[thread as usize].moved += self.costs.ipi;
+            self.counters.ipis += u64::from(from.is_some());
         }
         if running != NONE {
             self.reckon(cpu, now);

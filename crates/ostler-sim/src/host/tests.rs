@@ -8,6 +8,7 @@ mod flat;
 mod idle;
 mod lazy;
 mod relieved;
+mod scan;
 
 use super::{GroupId, HostCosts, Kernel, Spawn};
 use crate::check::{Violation, Watcher};
@@ -388,6 +389,35 @@ fn a_frozen_guest_does_nothing_and_goes_on_where_it_was() {
     world.run(Nanos(3 * SECOND.0)).unwrap();
     let after: u64 = (0..3).map(|at| ran(&world, at)).sum();
     assert!(after - before > 2 * SECOND.0 - 1_000_000);
+}
+
+/// Two that wake each other from core to core, and one that naps: a core begins to run a thread once for each wake-up, goes idle as often, and is told by another's IPI where
+/// there is another.
+#[test]
+fn what_cores_begin_and_tell_each_other_is_counted() {
+    let topology = topology(1, 1, 4, false);
+    let on = |cpu| CpuSet::single(CpuId(cpu));
+    let pair = |other| Habit::Partner {
+        work: 100_000,
+        other,
+    };
+    let nap = Habit::Nap {
+        work: 100_000,
+        sleep: 900_000,
+    };
+    for (threads, told) in [
+        (vec![(None, on(0), pair(1)), (None, on(2), pair(0))], true),
+        (vec![(None, on(1), nap)], false),
+    ] {
+        let mut world = world(&topology, &threads);
+        world.run(Nanos(1_000_000_000)).unwrap();
+        let counters = world.host.counters;
+        let begun = counters.begun;
+        assert!((800..=10_000).contains(&begun), "{counters:?}");
+        assert!(counters.switches.abs_diff(2 * begun) <= 2, "{counters:?}");
+        let ipis = if told { begun } else { 0 };
+        assert!(counters.ipis.abs_diff(ipis) <= 1, "{counters:?}");
+    }
 }
 
 #[test]

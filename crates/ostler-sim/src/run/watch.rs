@@ -82,8 +82,9 @@ impl Sampler {
 #[derive(Clone, Debug)]
 pub(super) struct Reading {
     at: Nanos,
-    switches: u64,
+    begun: u64,
     interrupts: u64,
+    ipis: u64,
     exits: u64,
     busy: u64,
     energy_pj: u128,
@@ -98,8 +99,9 @@ impl Reading {
         let cores = view.online();
         Reading {
             at: view.now(),
-            switches: counters.switches,
+            begun: counters.begun,
             interrupts: counters.interrupts,
+            ipis: counters.ipis,
             exits: exits.map(|vcpu| vcpu.exit_count).sum(),
             busy: cores.iter().map(|cpu| view.core_time(cpu).busy()).sum(),
             energy_pj: view.energy_pj(),
@@ -135,8 +137,9 @@ impl Reading {
                     local_unused: (now.unused_s - then.unused_s) / seconds,
                 })
             }),
-            context_switches: self.switches - before.switches,
+            context_switches: self.begun - before.begun,
             device_irqs: self.interrupts - before.interrupts,
+            ipis: self.ipis - before.ipis,
             kvm_exits: Some(self.exits - before.exits),
             busy_core_seconds: Nanos(self.busy - before.busy).as_secs_f64(),
             energy_j: Some((self.energy_pj - before.energy_pj) as f64 / 1e12),

@@ -27,6 +27,7 @@
 mod crowds;
 #[cfg(test)]
 mod driver;
+mod learned;
 mod sockets;
 mod steer;
 mod steered;
@@ -153,6 +154,8 @@ pub struct Tenants {
     /// How many responses there were when this was last asked, and their mean.
     told_of: Vec<(u64, Nanos)>,
     flows: steered::Flows,
+    /// Where the host's taps choose queues by what guests send, what they know.
+    learned: learned::Learned,
     sockets: sockets::Sockets,
     tiers: Option<tiers::Tiers>,
     crowds: crowds::Crowds,
@@ -193,6 +196,7 @@ impl Tenants {
             taps: vec![Histogram::default(); spec.guests.len()],
             told_of: vec![(0, Nanos::ZERO); spec.guests.len()],
             flows: steered::Flows::default(),
+            learned: learned::Learned::default(),
             sockets: sockets::Sockets::default(),
             tiers: None,
             crowds: crowds::Crowds::new(&ground, spec.guests.len()),
@@ -224,6 +228,10 @@ impl Tenants {
             let stream = Stream::new(spec.seed, "client", number as u64);
             tenants.clients.push(Client::new(load, flow, stream));
             flow += connections;
+        }
+        if spec.costs.driver.tap_learns {
+            let routes = tenants.clients.iter().map(|client| client.spec.route.len());
+            tenants.learned = learned::Learned::new(flow, routes.max().unwrap_or(0));
         }
         Ok(tenants)
     }

@@ -38,6 +38,7 @@ fn free() -> Costs {
         disk: Nanos(0),
         block: Nanos(0),
         start: Nanos(0),
+        driver: crate::path::Driver::default(),
     }
 }
 
@@ -70,6 +71,10 @@ fn load(route: &[u32], rate: f64, seconds: f64, arrivals: Arrivals) -> LoadSpec 
     }
 }
 
+#[expect(
+    clippy::large_types_passed_by_value,
+    reason = "each test has costs of its own"
+)]
 fn world(guests: Vec<GuestSpec>, loads: Vec<LoadSpec>, costs: Costs, seed: u64) -> Driver {
     Driver::new(TenantsSpec {
         guests,
@@ -180,6 +185,63 @@ fn a_lone_request_takes_what_its_stages_cost() {
         + costs.vhost_tx.0;
     let books = &world.work.inner.clients[0].books;
     assert_eq!((books.answered, books.all.mean()), (99, Nanos(wanted)));
+}
+
+/// What a worker and vCPUs were interrupted for under drivers of a kind: of its queues, and otherwise, which is by IPIs; and how much was answered.
+fn interrupts(vcpus: u32, rate: f64, driver: crate::path::Driver) -> (u64, u64, u64) {
+    let costs = Costs {
+        driver,
+        ..Costs::default()
+    };
+    let program = Program::Serve {
+        tasks: vcpus,
+        sharing: Sharing::Connection,
+        service: Time::Fixed(Nanos::from_micros(28)),
+    };
+    let loads = vec![load(&[0], rate, 4.0, Arrivals::Even)];
+    let mut world = world(vec![guest(vcpus, vcpus, program)], loads, costs, 1);
+    world.run(secs(5));
+    let tenants = &world.work.inner;
+    let of_queues = tenants.workers.iter().map(|worker| worker.interrupts).sum();
+    let all: u64 = tenants.guests[0]
+        .vcpus
+        .iter()
+        .map(|vcpu| vcpu.interrupts)
+        .sum();
+    (
+        of_queues,
+        all - of_queues,
+        tenants.clients[0].books.answered,
+    )
+}
+
+#[test]
+fn a_guest_is_interrupted_for_what_it_sent_where_its_driver_has_it_so() {
+    let with = |completes| {
+        let driver = crate::path::Driver {
+            completes,
+            ..crate::path::Driver::default()
+        };
+        interrupts(1, 100.0, driver)
+    };
+    assert_eq!(with(false), (399, 0, 399));
+    assert_eq!(with(true), (798, 0, 399));
+}
+
+/// Else most packets come to a vCPU other than that of the thread that they are for, which it has to wake.
+#[test]
+fn packets_come_to_the_queue_on_which_a_guest_answers_where_its_tap_learns() {
+    let with = |tap_learns| {
+        let driver = crate::path::Driver {
+            tap_learns,
+            ..crate::path::Driver::default()
+        };
+        interrupts(4, 1000.0, driver)
+    };
+    let ((_, hashed, answered), (_, learned, as_many)) = (with(false), with(true));
+    assert_eq!((answered, as_many), (3999, 3999));
+    // Of 64 connections each is unknown once.
+    assert!(hashed > 2000 && learned <= 64, "{hashed} {learned}");
 }
 
 #[test]

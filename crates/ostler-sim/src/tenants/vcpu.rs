@@ -65,7 +65,8 @@ impl Tenants {
     fn begin_segment(&mut self, g: u32, v: u32, cpu: CpuId, now: Nanos, out: &mut Effects) -> bool {
         let guest = &mut self.guests[g as usize];
         let vcpu = &mut guest.vcpus[v as usize];
-        let told = vcpu.pending != 0 || vcpu.rescheduled || !vcpu.blocks.is_empty();
+        let told =
+            vcpu.pending != 0 || vcpu.rescheduled || vcpu.completed || !vcpu.blocks.is_empty();
         if told || vcpu.ticked {
             vcpu.ticks = told;
             let work = self.costs.interrupt.0 + self.costs.block.0 * vcpu.blocks.len() as u64;
@@ -282,6 +283,7 @@ impl Tenants {
             Some((Segment::Interrupt, _)) => {
                 vcpu.polling |= std::mem::take(&mut vcpu.pending);
                 vcpu.rescheduled = false;
+                vcpu.completed = false;
                 vcpu.ticked = false;
                 let mut blocks = std::mem::take(&mut vcpu.blocks);
                 for task in blocks.drain(..) {

@@ -339,9 +339,9 @@ impl Tenants {
 
     /// A message passes the tap of the guest that it is for.
     pub(super) fn tap(&mut self, message: u32, cpu: CpuId, now: Nanos, out: &mut Effects) {
-        let (load, hop, hash) = {
+        let (load, hop, hash, flow) = {
             let message = self.net.message(message);
-            (message.load, message.hop, message.hash)
+            (message.load, message.hop, message.hash, message.flow)
         };
         let guest = self.clients[load as usize].spec.route[hop as usize];
         let guest = &self.guests[guest as usize];
@@ -349,7 +349,9 @@ impl Tenants {
             self.lose(message, Loss::Dead, now, out);
             return;
         }
-        let queue = (hash >> 16) % guest.queues_active.max(1);
+        let queues = guest.queues_active.max(1);
+        let known = self.learned.queue(flow, hop, queues, now);
+        let queue = known.unwrap_or((hash >> 16) % queues);
         let worker = guest.workers[queue as usize];
         if self.workers[worker as usize].tap.len() >= TAP {
             self.lose(message, Loss::Tap, now, out);
@@ -432,6 +434,11 @@ impl Tenants {
                 self.net.enter(now, message, Stage::Vring, number);
                 self.workers[number as usize].vring.push_back(message);
             } else {
+                let (queue, sent) = (
+                    self.workers[number as usize].queue,
+                    *self.net.message(message),
+                );
+                self.learned.sent(sent.flow, sent.hop, queue, now);
                 self.transmit(message, cpu, now, out);
             }
         }
@@ -439,9 +446,39 @@ impl Tenants {
         worker.batch = batch;
         if doing == Doing::Transmit {
             worker.kick_off = !worker.tx.is_empty();
+            if !worker.kick_off && self.costs.driver.completes {
+                self.completed(number, cpu, out);
+            }
         } else if !worker.interrupt_off {
             self.ring(number, cpu, out);
         }
+    }
+
+    /// A guest is told that what it had to send on a queue is sent, once for all of it (`napi_tx` of drivers/net/virtio_net.c: a transmit that leaves something to be
+    /// completed has its device say so; the interrupt is the queue's, as that of what it receives).
+    fn completed(&mut self, number: u32, cpu: CpuId, out: &mut Effects) {
+        let worker = &self.workers[number as usize];
+        let (g, queue) = (worker.guest, worker.queue);
+        if self.faults.loses_guest_interrupt(g) {
+            return;
+        }
+        let guest = &mut self.guests[g as usize];
+        let v = queue % guest.vcpus_active;
+        let vcpu = &mut guest.vcpus[v as usize];
+        if guest.dead || std::mem::replace(&mut vcpu.completed, true) {
+            return;
+        }
+        self.workers[number as usize].interrupts += 1;
+        vcpu.interrupts += 1;
+        let task = vcpu.current.map_or(0, |task| u64::from(task) + 1);
+        out.0.push(Effect::Io {
+            thread: vcpu.thread,
+            event: IoEvent {
+                task,
+                arrives: true,
+            },
+        });
+        out.notify_from(vcpu.thread, cpu);
     }
 
     /// A guest is told that its queue has something.

@@ -392,7 +392,7 @@ impl Boost {
         core.runs = thread;
         core.held = NONE;
         if core.next != NONE && core.next != thread {
-            self.kicks.push(Kick::Preempt(cpu));
+            self.kicks.push(Kick::Over(cpu));
         }
         let number = self.cores[cpu as usize].domain;
         let member = self.member(thread)?;
@@ -533,7 +533,7 @@ impl Boost {
             core.turn_fires = core.turn_ends;
             self.kicks.push(Kick::Turn(cpu, core.turn_ends));
         } else {
-            self.kicks.push(Kick::Preempt(cpu));
+            self.kicks.push(Kick::Over(cpu));
         }
     }
 

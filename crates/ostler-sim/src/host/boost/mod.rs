@@ -143,8 +143,10 @@ pub(super) struct BoostCore {
 /// What the scheduler wants of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kick {
-    /// Its vCPU has had its turn.
+    /// Another core's has its vCPU make room, by an IPI.
     Preempt(u32),
+    /// Its vCPU has had its turn, as its own timer or whoever came to it says.
+    Over(u32),
     /// It may sleep, and there is work.
     Idle(u32),
     /// A timer at a time.
