@@ -31,7 +31,7 @@ use std::collections::VecDeque;
 use ostler_model::{Bytes, CpuId, GuestId, Nanos};
 
 use crate::random::Stream;
-use crate::work::ThreadId;
+use crate::work::{Effect, Effects, IoEvent, ThreadId};
 use cache::FileCache;
 use place::Placing;
 use program::{Barrier, Lock, Service};
@@ -242,6 +242,19 @@ impl Vcpu {
             interrupts: 0,
             exit_count: 0,
         }
+    }
+
+    /// An interrupt comes, caused on a core, for a task (its number and one; 0: none).
+    pub fn interrupt(&mut self, task: u64, from: CpuId, out: &mut Effects) {
+        self.interrupts += 1;
+        out.0.push(Effect::Io {
+            thread: self.thread,
+            event: IoEvent {
+                task,
+                arrives: true,
+            },
+        });
+        out.notify_from(self.thread, from);
     }
 
     /// Tasks that run or wait on it.

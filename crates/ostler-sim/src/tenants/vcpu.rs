@@ -335,16 +335,8 @@ impl Tenants {
             Then::Ipi(target) => {
                 let target = &mut guest.vcpus[target as usize];
                 target.rescheduled = true;
-                target.interrupts += 1;
                 let task = target.queue.first().map_or(0, |task| u64::from(*task) + 1);
-                out.0.push(Effect::Io {
-                    thread: target.thread,
-                    event: IoEvent {
-                        task,
-                        arrives: true,
-                    },
-                });
-                out.notify_from(target.thread, cpu);
+                target.interrupt(task, cpu, out);
             }
         }
     }

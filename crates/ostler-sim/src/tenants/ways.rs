@@ -9,7 +9,7 @@ use crate::net::nic::{TURN, WATCHDOG};
 use crate::net::vhost::{Doing, TAP};
 use crate::net::{Loss, Stage};
 use crate::path::Distance;
-use crate::work::{Effect, Effects, Interrupt, IoEvent, Next};
+use crate::work::{Effect, Effects, Interrupt, Next};
 
 /// A cost for so many 1024ths of a packet.
 pub(super) fn scaled(cost: Nanos, packets: u32) -> u64 {
@@ -469,16 +469,8 @@ impl Tenants {
             return;
         }
         self.workers[number as usize].interrupts += 1;
-        vcpu.interrupts += 1;
         let task = vcpu.current.map_or(0, |task| u64::from(task) + 1);
-        out.0.push(Effect::Io {
-            thread: vcpu.thread,
-            event: IoEvent {
-                task,
-                arrives: true,
-            },
-        });
-        out.notify_from(vcpu.thread, cpu);
+        vcpu.interrupt(task, cpu, out);
     }
 
     /// A guest is told that its queue has something.
@@ -497,16 +489,8 @@ impl Tenants {
         let v = worker.queue % guest.vcpus_active;
         let vcpu = &mut guest.vcpus[v as usize];
         vcpu.pending |= 1 << worker.queue;
-        vcpu.interrupts += 1;
         let task = vcpu.current.map_or(0, |task| u64::from(task) + 1);
-        out.0.push(Effect::Io {
-            thread: vcpu.thread,
-            event: IoEvent {
-                task,
-                arrives: true,
-            },
-        });
-        out.notify_from(vcpu.thread, cpu);
+        vcpu.interrupt(task, cpu, out);
     }
 
     /// A message leaves a guest's tap: for the next guest of its route, or for its client.
