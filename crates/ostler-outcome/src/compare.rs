@@ -154,13 +154,24 @@ pub fn lines(text: &str) -> Result<Vec<Line>, Mistake> {
             workload = format!("{workload}, load {}", *before + 1);
         }
         let figure = |name: &'static str| Some((name, value.get(name)?.as_f64()?));
-        let range = |name: &'static str| {
-            let range = value.get("ranges")?.get(name)?;
-            Some((name, [range.get(0)?.as_f64()?, range.get(1)?.as_f64()?]))
-        };
+        let mut ranges = BTreeMap::new();
+        for name in FIGURES {
+            let Some(range) = value.get("ranges").and_then(|ranges| ranges.get(name)) else {
+                continue;
+            };
+            let range = serde_json::from_value::<[f64; 2]>(range.clone())
+                .ok()
+                .filter(|[least, most]| least <= most)
+                .ok_or_else(|| {
+                    mistake(format!(
+                        "{range} is no least and most of {name}; give it the lines that `--json` writes"
+                    ))
+                })?;
+            ranges.insert(name, range);
+        }
         lines.push(Line {
             figures: FIGURES.into_iter().filter_map(figure).collect(),
-            ranges: FIGURES.into_iter().filter_map(range).collect(),
+            ranges,
             workload,
             policy,
         });
@@ -299,6 +310,14 @@ mod tests {
         let read = &lines(text).unwrap()[0];
         assert_eq!(read.told("p95_us"), Some([100.0, 95.0, 105.0]));
         assert_eq!(read.told("p50_us"), Some([7.0; 3]));
+        for wrong in ["\"x\"", "[1.0]", "[2.0,1.0]"] {
+            let text = text.replace("[95.0,105.0]", wrong);
+            let said = lines(&text).expect_err("no range");
+            assert!(
+                said.what.contains("no least and most of p95_us"),
+                "{said:?}"
+            );
+        }
     }
 
     #[test]
