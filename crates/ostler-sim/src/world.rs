@@ -107,7 +107,18 @@ impl<W: Work> World<W> {
     fn settle(&mut self) -> Result<(), WorldError> {
         // What carrying one out brings is put behind those that are there already.
         let mut next = 0;
-        while let Some(effect) = self.out.0.get(next).copied() {
+        loop {
+            let Some(effect) = self.out.0.get(next).copied() else {
+                let mut scene = Scene {
+                    queue: &mut self.queue,
+                    work: &mut self.work,
+                    out: &mut self.out,
+                };
+                if self.host.leave_next(&mut scene) {
+                    continue;
+                }
+                break;
+            };
             next += 1;
             if let Effect::Alarm { at, token } = effect {
                 self.queue.at(at, Event::Alarm(token));

@@ -1,115 +1,104 @@
 //! Who is moved from a core with more to do to one with less.
 //!
-//! A core that runs out of threads takes one at once from the most loaded core near it, unless that one is still warm there. And each core looks at ticks, more seldom
-//! the wider it looks and while it is busy itself: within its cache group core against core, within its node cache group against cache group, over the
-//! host node against node (`sched_balance_domains`). Where a thread waits and a core sleeps that could have it, that core looks (`nohz` balancing).
+//! A core that runs out of threads looks for one at once, as often as that has been worth it ([`super::newly`]). And each core looks at ticks, more seldom the wider it looks and while it is
+//! busy itself: within its cache group core against core, within its node cache group against cache group, over the host node against node
+//! (`sched_balance_domains`). Where a thread waits, those that sleep look too (`nohz` balancing).
 //!
-//! Groups of which both have more threads than cores are balanced by load, and a thread is moved only if that is no more than half of what they are apart,
-//! unless it has failed often. A load counts for more where interrupts leave less of a core ([`super::capacity`]). So three threads stay two and one on two cores, most of the time: that is Linux's fairness between threads that float, and what docs/anubis.md measured.
+//! What is moved then goes by how busy groups are ([`super::busy`]): threads that wait on a core which isn't used much stay, while others are full. Groups of which both have more
+//! threads than cores are balanced by load, and a thread is moved only if that is no more than half of what they are apart, unless it has failed often. A load counts
+//! for more where interrupts leave less of a core ([`super::capacity`]). So three threads stay two and one on two cores, most of the time: that is Linux's fairness between threads that float, and what docs/anubis.md measured.
+//! A thread that had a core within the last half millisecond is hot and stays, until balancing has failed.
 
 use ostler_model::{CpuId, CpuSet, Nanos};
 
+use super::busy::{Amount, Busy, Looker, Pair};
 use super::capacity::WHOLE;
 use super::fair::NONE;
 use super::group::{GROUP, Why};
-use super::map::LEVELS;
+use super::map::{LEVELS, next_from};
 use super::thread::State;
 use super::{Host, Scene};
 use crate::work::Work;
 
-/// What a group of cores has to do.
-#[derive(Clone, Copy, Debug, Default)]
-struct Busy {
-    cores: u64,
-    threads: u64,
-    load: u64,
-    idle: u64,
-    /// What interrupts leave of its cores, parts of [`WHOLE`] of one.
-    capacity: u64,
-}
-
-impl Busy {
-    fn overloaded(&self) -> bool {
-        self.threads > self.cores
-    }
-
-    fn average(&self) -> u64 {
-        self.load * WHOLE / self.capacity.max(1)
-    }
-}
-
-/// What is to be moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Amount {
-    Threads(u64),
-    Load(u64),
-}
-
 impl Host {
     /// A core that has run out of threads takes one from another; whether it did.
-    pub(super) fn pull(&mut self, cpu: u32, now: Nanos) -> bool {
-        if self.overloaded.is_empty() {
+    pub(super) fn pull<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) -> bool {
+        if !self.newly.is_due() {
             return false;
         }
+        let now = scene.now();
         for level in 0..LEVELS {
-            let there = self.overloaded.intersection(self.map.span(cpu, level));
-            let busiest = there
-                .iter()
-                .max_by_key(|other| (self.cores[other.0 as usize].fair, u32::MAX - other.0));
-            if let Some(busiest) = busiest
-                && self.move_some(busiest.0, cpu, Amount::Threads(1), 0, now) > 0
-            {
+            if self.is_alone(cpu, level) || !self.newly.throws(cpu, level, now) {
+                continue;
+            }
+            let pulled = self.rebalance(cpu, level, Looker::Newly, scene);
+            self.newly.has_looked(cpu, level, pulled, now);
+            if pulled {
                 return true;
             }
+        }
+        if self.overloaded.is_empty() {
+            self.newly.none_waits();
         }
         false
     }
 
     /// What a core does of this at a tick.
     pub(super) fn balance<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
-        let now = scene.now();
         self.relieve(cpu, scene);
         if self.overloaded.is_empty() {
             return;
         }
+        self.look_around(cpu, Looker::Busy, scene);
+        if self.cores[cpu as usize].fair > 1 {
+            self.offer(scene);
+        }
+    }
+
+    /// A core looks at the levels that it is due to look at; whether it took any thread.
+    fn look_around<W: Work>(&mut self, cpu: u32, looker: Looker, scene: &mut Scene<'_, W>) -> bool {
+        let now = scene.now();
+        let mut took = false;
         for level in 0..LEVELS {
             if now < self.cores[cpu as usize].balance_at[level] {
                 continue;
             }
             let wide = u64::from(self.map.span(cpu, level).len()) * 1_000_000;
-            let after = wide * self.costs.busy_factor;
-            self.cores[cpu as usize].balance_at[level] = Nanos(now.0 + after);
-            self.rebalance(cpu, level, scene);
+            let seldom = match looker {
+                Looker::Busy => self.costs.busy_factor,
+                _ => 1,
+            };
+            self.cores[cpu as usize].balance_at[level] = Nanos(now.0 + wide * seldom);
+            took |= self.rebalance(cpu, level, looker, scene);
         }
-        if self.cores[cpu as usize].fair > 1 {
-            self.offer(cpu, scene);
+        took
+    }
+
+    /// All cores that sleep look, as one on which a thread waits has had its tick (`nohz_balancer_kick`, `nohz_idle_balance`): the first of them last, which does it
+    /// for all.
+    fn offer<W: Work>(&mut self, scene: &mut Scene<'_, W>) {
+        let asleep = self.idle;
+        let Some(first) = asleep.first() else {
+            return;
+        };
+        let others = asleep.iter().filter(|other| *other != first);
+        for CpuId(cpu) in others.chain([first]) {
+            if self.look_around(cpu, Looker::Asleep, scene) {
+                self.kick(cpu, scene);
+            }
         }
     }
 
-    /// A core that sleeps and could have one of those that wait here looks.
-    fn offer<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
-        if self.idle.is_empty() {
-            return;
-        }
-        for at in 0.. {
-            let Some(thread) = self.waiting(cpu, at) else {
-                return;
-            };
-            let able = self.idle.intersection(&self.allowed[thread as usize]);
-            let near = (0..LEVELS)
-                .map(|level| able.intersection(self.map.span(cpu, level)))
-                .find(|near| !near.is_empty());
-            let Some(to) = near.and_then(|near| near.first()) else {
-                continue;
-            };
-            let failed = self.cores[to.0 as usize].balance_failed;
-            if self.move_some(cpu, to.0, Amount::Threads(1), failed, scene.now()) > 0 {
-                self.cores[to.0 as usize].balance_failed = 0;
-                self.kick(to.0, scene);
-            } else {
-                self.cores[to.0 as usize].balance_failed = failed + 1;
-            }
-            return;
+    /// Whether nobody shares a level with a core that didn't share the one below.
+    fn is_alone(&self, cpu: u32, level: usize) -> bool {
+        self.map.span(cpu, level) == &self.own(cpu, level)
+    }
+
+    /// A core's group of those of a level.
+    fn own(&self, cpu: u32, level: usize) -> CpuSet {
+        match level {
+            0 => CpuSet::single(CpuId(cpu)),
+            _ => *self.map.span(cpu, level - 1),
         }
     }
 
@@ -132,109 +121,154 @@ impl Host {
         let mut busy = Busy::default();
         for CpuId(cpu) in cores {
             self.pass(cpu, now);
-            busy.capacity += self.capacity(cpu, now);
-            let core = &self.cores[cpu as usize];
-            busy.cores += 1;
-            busy.threads += u64::from(core.fair);
-            busy.load += u64::from(self.accounts[cpu as usize].load.get());
-            busy.idle += u64::from(core.fair == 0);
+            let (capacity, used) = (self.capacity(cpu, now), self.used(cpu, now));
+            let core = &mut self.cores[cpu as usize];
+            busy = busy.with(Busy {
+                cores: 1,
+                threads: u64::from(core.fair),
+                idle: u64::from(core.fair == 0),
+                load: u64::from(self.accounts[cpu as usize].load.get()),
+                capacity,
+                used,
+                wanted: core.wanted(now),
+            });
         }
         busy
     }
 
-    /// Balances one level for a core.
-    fn rebalance<W: Work>(&mut self, cpu: u32, level: usize, scene: &mut Scene<'_, W>) {
+    /// Balances one level for a core; whether it took any thread.
+    fn rebalance<W: Work>(
+        &mut self,
+        cpu: u32,
+        level: usize,
+        looker: Looker,
+        scene: &mut Scene<'_, W>,
+    ) -> bool {
         let now = scene.now();
-        let span = *self.map.span(cpu, level);
-        let group = |host: &Host, of: u32| match level {
-            0 => CpuSet::single(CpuId(of)),
-            _ => *host.map.span(of, level - 1),
-        };
-        let own = group(self, cpu);
-        if own == span {
-            return;
-        }
+        let own = self.own(cpu, level);
         // should_we_balance(): one of each group does, one that sleeps before all others.
-        if own.intersection(&self.idle).first().or(own.first()) != Some(CpuId(cpu)) {
-            return;
+        if self.is_alone(cpu, level)
+            || looker != Looker::Newly
+                && own.intersection(&self.idle).first().or(own.first()) != Some(CpuId(cpu))
+        {
+            return false;
         }
+        let there = self.map.span(cpu, level).difference(&own);
+        if looker == Looker::Newly && self.overloaded.intersection(&there).is_empty() {
+            return false;
+        }
+        let failed = self.cores[cpu as usize].balance_failed;
+        // A core of which all that wait are pinned is out of it, and another is asked.
+        let mut asked = there;
+        while let Some((from, pair)) = self.busiest(cpu, level, &asked, looker, now)
+            && let Some(amount) = pair.amount()
+            && let Some(source) = self.source(&from, amount, now)
+        {
+            if self.move_some(source, cpu, amount, looker, failed, now) > 0 {
+                self.cores[cpu as usize].balance_failed = 0;
+                if looker != Looker::Newly {
+                    self.look_again(cpu);
+                }
+                return true;
+            }
+            if self.is_pinned(source, cpu) {
+                asked.remove(CpuId(source));
+                continue;
+            }
+            if looker == Looker::Newly {
+                return false;
+            }
+            if matches!(amount, Amount::Threads(_)) && failed > self.costs.cache_nice_tries + 2 {
+                self.cores[cpu as usize].balance_failed = self.costs.cache_nice_tries + 1;
+                self.push_running(source, cpu, scene);
+            } else {
+                self.cores[cpu as usize].balance_failed = failed + 1;
+            }
+            return false;
+        }
+        if looker != Looker::Newly {
+            self.cores[cpu as usize].balance_failed = 0;
+        }
+        false
+    }
+
+    /// The group that a core asks, of the cores that may be asked, with what both are.
+    fn busiest(
+        &mut self,
+        cpu: u32,
+        level: usize,
+        asked: &CpuSet,
+        looker: Looker,
+        now: Nanos,
+    ) -> Option<(CpuSet, Pair)> {
+        let percent = self.costs.imbalance_percent;
+        let own = self.own(cpu, level);
         let local = self.busy(&own, now);
         let mut all = local;
         let mut busiest: Option<(CpuSet, Busy)> = None;
-        let mut rest = span.difference(&own);
-        while let Some(first) = rest.first() {
-            let other = group(self, first.0);
+        let mut rest = *asked;
+        // In a ring, from behind this core's group.
+        while let Some(next) = next_from(&rest, cpu) {
+            let other = self.own(next, level).intersection(&rest);
             rest = rest.difference(&other);
             let busy = self.busy(&other, now);
-            all.cores += busy.cores;
-            all.load += busy.load;
-            all.capacity += busy.capacity;
-            let key = |busy: &Busy| (busy.overloaded(), busy.average());
-            if busiest
-                .as_ref()
-                .is_none_or(|(_, most)| key(&busy) > key(most))
+            all = all.with(busy);
+            if busy.threads > 0
+                && busiest
+                    .as_ref()
+                    .is_none_or(|(_, most)| busy.is_busier(most, percent))
             {
                 busiest = Some((other, busy));
             }
         }
-        let Some((from, busiest)) = busiest else {
-            return;
-        };
-        let Some(amount) = self.imbalance(&local, &busiest, &all) else {
-            self.cores[cpu as usize].balance_failed = 0;
-            return;
-        };
-        let mut source: Option<(u64, CpuId)> = None;
-        for other in &from.intersection(&self.overloaded) {
-            let most = if matches!(amount, Amount::Load(_)) {
-                let load = u64::from(self.accounts[other.0 as usize].load.get());
-                load * WHOLE / self.capacity(other.0, now)
+        let (from, busiest) = busiest?;
+        let node = (level == LEVELS - 1).then(|| {
+            // An eighth of a node's cores where they are one cache group, else one for each of its groups (`imb_numa_nr`).
+            let caches = u64::from(own.len()) / u64::from(self.map.span(cpu, 0).len()).max(1);
+            if caches > 1 {
+                caches
             } else {
-                u64::from(self.cores[other.0 as usize].fair)
+                (local.cores / 8).max(1)
+            }
+        });
+        Some((
+            from,
+            Pair {
+                local,
+                busiest,
+                all,
+                looker,
+                near: level == 0,
+                node,
+                percent,
+            },
+        ))
+    }
+
+    /// Of a group's cores on which threads wait, the one from which so much is taken (`sched_balance_find_src_rq`).
+    fn source(&mut self, from: &CpuSet, amount: Amount, now: Nanos) -> Option<u32> {
+        let mut source: Option<(u64, u32)> = None;
+        for CpuId(other) in &from.intersection(&self.overloaded) {
+            let most = match amount {
+                Amount::Threads(_) => u64::from(self.cores[other as usize].fair),
+                Amount::Load(_) => {
+                    let load = u64::from(self.accounts[other as usize].load.get());
+                    load * WHOLE / self.capacity(other, now)
+                }
+                Amount::Used(_) => self.used(other, now),
             };
             if source.is_none_or(|(known, _)| most > known) {
                 source = Some((most, other));
             }
         }
-        let Some((_, source)) = source else {
-            return;
-        };
-        let failed = self.cores[cpu as usize].balance_failed;
-        if self.move_some(source.0, cpu, amount, failed, now) > 0 {
-            self.cores[cpu as usize].balance_failed = 0;
-            self.look_again(cpu);
-        } else if failed > self.costs.cache_nice_tries + 2 {
-            self.cores[cpu as usize].balance_failed = self.costs.cache_nice_tries + 1;
-            self.push_running(source.0, cpu, scene);
-        } else {
-            self.cores[cpu as usize].balance_failed = failed + 1;
-        }
+        source.map(|(_, source)| source)
     }
 
-    /// calculate_imbalance(), for what is there: threads, cores, loads.
-    fn imbalance(&self, local: &Busy, busiest: &Busy, all: &Busy) -> Option<Amount> {
-        if !busiest.overloaded() {
-            // Both have cores to spare: where one has two threads more, one goes over.
-            let apart = busiest.threads.saturating_sub(local.threads);
-            return (local.cores == busiest.cores && apart > 1 && local.idle > 0)
-                .then_some(Amount::Threads(apart / 2));
-        }
-        if !local.overloaded() && local.idle > 0 {
-            return Some(Amount::Threads(1));
-        }
-        let (mine, theirs) = (local.average(), busiest.average());
-        let mean = all.average();
-        if mine >= theirs
-            || mine >= mean
-            // The busiest by kind, an overloaded one, need not have the most load for each core.
-            || theirs <= mean
-            || theirs * 100 <= self.costs.imbalance_percent * mine
-        {
-            return None;
-        }
-        Some(Amount::Load(
-            ((theirs - mean) * busiest.capacity).min((mean - mine) * local.capacity) / WHOLE,
-        ))
+    /// Whether none of those that wait on a core may run on another.
+    fn is_pinned(&self, from: u32, to: u32) -> bool {
+        (0..)
+            .map_while(|at| self.waiting(from, at))
+            .all(|thread| !self.allowed[thread as usize].contains(CpuId(to)))
     }
 
     /// What a thread counts in its core's load (`task_h_load`).
@@ -258,8 +292,23 @@ impl Host {
         own * u64::from(entity) / inside
     }
 
+    /// What of a core a thread would have of late, parts of [`WHOLE`]: it stands for what it has had (`task_util_est`).
+    fn would(&mut self, thread: u32, now: Nanos) -> u64 {
+        let known = &mut self.threads[thread as usize];
+        known.load.pass(now.0, known.weight);
+        u64::from(known.load.get()) * WHOLE / u64::from(known.weight)
+    }
+
     /// Moves threads that wait on a core to another (`detach_tasks`); how many.
-    fn move_some(&mut self, from: u32, to: u32, amount: Amount, failed: u32, now: Nanos) -> u32 {
+    fn move_some(
+        &mut self,
+        from: u32,
+        to: u32,
+        amount: Amount,
+        looker: Looker,
+        failed: u32,
+        now: Nanos,
+    ) -> u32 {
         let mut left = amount;
         let mut moved = 0;
         let mut at = 0;
@@ -286,10 +335,20 @@ impl Host {
                     }
                     *most = most.saturating_sub(load);
                 }
+                Amount::Used(most) => {
+                    let used = self.would(thread, now).max(1);
+                    if used >> failed.min(63) > *most {
+                        at += 1;
+                        continue;
+                    }
+                    *most = most.saturating_sub(used);
+                }
             }
             self.shift(thread, to, now);
             moved += 1;
-            if matches!(left, Amount::Threads(0) | Amount::Load(0)) {
+            if looker == Looker::Newly
+                || matches!(left, Amount::Threads(0) | Amount::Load(0) | Amount::Used(0))
+            {
                 break;
             }
         }

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use ostler_model::Nanos;
 
-use super::capacity::Taken;
+use super::capacity::{Taken, WHOLE};
 use super::costs::IDLE_STATES;
-use super::fair::NONE;
+use super::fair::{Average, NONE};
 use crate::work::{FULL_SPEED, Interrupt};
 
 /// What a core does.
@@ -80,6 +80,8 @@ pub(super) struct Core {
     pub used: Taken,
     /// The thread that has the core, perhaps beneath interrupts.
     pub running: u32,
+    /// The thread is about to go to sleep.
+    pub leaving: bool,
     /// It is to be looked who runs.
     pub resched: bool,
     /// Likewise, when the thread next leaves its guest or the kernel, or at a tick ([`super::preempt`]).
@@ -116,6 +118,8 @@ pub(super) struct Core {
     pub ran_before: u64,
     /// Threads of the fair class that would run, the one that does among them.
     pub fair: u32,
+    /// How many of these there were of late, each as [`WHOLE`].
+    wanted: Average,
     /// When each level is balanced next, and how often that has failed.
     pub balance_at: [Nanos; 3],
     pub balance_failed: u32,
@@ -135,6 +139,7 @@ impl Core {
             taken: Taken::default(),
             used: Taken::default(),
             running: NONE,
+            leaving: false,
             resched: false,
             lazy: false,
             looks_at: Nanos::ZERO,
@@ -155,12 +160,19 @@ impl Core {
             ticking: false,
             ran_before: 0,
             fair: 0,
+            wanted: Average::default(),
             balance_at: [Nanos::ZERO; 3],
             balance_failed: 0,
             slept: [0; 8],
             slept_at: 0,
             idle_since: Nanos::ZERO,
         }
+    }
+
+    /// How much its threads would have had of late with a core each, parts of [`WHOLE`]; before their number changes.
+    pub fn wanted(&mut self, now: Nanos) -> u64 {
+        self.wanted.pass(now.0, self.fair * WHOLE as u32);
+        u64::from(self.wanted.get())
     }
 
     pub fn is_busy(&self) -> bool {

@@ -36,6 +36,11 @@ impl Kernel {
         self == Kernel::Linux7_3
     }
 
+    /// Whether a core that has run out of threads throws a die for looking for one ([`super::newly`]).
+    pub fn throws_for_looks(self) -> bool {
+        self == Kernel::Linux7_3
+    }
+
     /// Whether it preempts lazily ([`super::preempt`]).
     pub fn is_lazy(self) -> bool {
         self == Kernel::Linux7_3

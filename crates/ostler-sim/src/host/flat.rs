@@ -79,7 +79,7 @@ impl Host {
             let (away, slice) = (away.rescaled(weight), self.costs.slice);
             self.queues[cpu as usize].place(away, thread, weight, slice, idle);
         }
-        self.count(cpu, true);
+        self.count(cpu, true, now);
     }
 
     /// Takes a thread out of it. One that goes to sleep ahead of its share may stay, unseen.
@@ -92,7 +92,7 @@ impl Host {
         let known = &mut self.threads[thread as usize];
         known.load.pass(now.0, known.weight);
         if !self.queues[cpu as usize].entities[at].delayed {
-            self.count(cpu, false);
+            self.count(cpu, false, now);
         }
         let root = &mut self.queues[cpu as usize];
         if why == Why::Sleeps && root.is_to_wait(at) {

@@ -188,7 +188,7 @@ impl Host {
             let away = self.threads[thread as usize].away;
             self.queues[queue as usize].place(away, thread, weight, slice, idle);
         }
-        self.count(cpu, true);
+        self.count(cpu, true, now);
         if queue == cpu {
             return;
         }
@@ -240,7 +240,7 @@ impl Host {
         let weight = self.threads[thread as usize].weight;
         self.threads[thread as usize].load.pass(now.0, weight);
         if !self.queues[queue as usize].entities[at].delayed {
-            self.count(cpu, false);
+            self.count(cpu, false, now);
         }
         if why == Why::Sleeps && self.queues[queue as usize].is_to_wait(at) {
             let queue = &mut self.queues[queue as usize];
@@ -281,12 +281,14 @@ impl Host {
     }
 
     /// One more thread that would run on a core, or one less.
-    pub(super) fn count(&mut self, cpu: u32, more: bool) {
+    pub(super) fn count(&mut self, cpu: u32, more: bool, now: Nanos) {
         let core = &mut self.cores[cpu as usize];
+        core.wanted(now);
         if more {
             core.fair += 1;
             if core.fair == 2 {
                 self.overloaded.insert(CpuId(cpu));
+                self.newly.some_wait();
             }
         } else {
             core.fair -= 1;

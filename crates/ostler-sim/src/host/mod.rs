@@ -14,6 +14,8 @@
 //! | `flat` | the same without those queues: all of a core's threads in one | Linux 7.3 |
 //! | `place` | where one that wakes goes | `select_task_rq_fair` |
 //! | `balance` | who is moved to a core that has nothing to do, or less | `sched_balance_rq` |
+//! | `busy` | how busy groups of cores are, and what is to be moved | `sched_balance_find_src_group` |
+//! | `newly` | how often a core without threads looks for one | `sched_balance_newidle` |
 //! | `capacity` | what interrupts leave of a core, and who is moved because of it | `scale_rt_capacity` |
 //! | `boost` | vCPUs by who does IO, where a plan wants it | bpf/boost |
 //! | `class` | what sched_ext does around it | kernel/sched/ext.c |
@@ -33,6 +35,7 @@
 
 mod balance;
 mod boost;
+mod busy;
 mod capacity;
 mod change;
 mod class;
@@ -44,12 +47,15 @@ mod group;
 mod idle;
 mod interrupts;
 mod map;
+mod newly;
 mod place;
 mod preempt;
 mod run;
 mod scan;
 mod thread;
 mod view;
+
+use std::collections::VecDeque;
 
 use ostler_model::{CpuId, CpuSet, Nanos, Topology};
 
@@ -167,11 +173,16 @@ pub struct Host {
     queues: Vec<RunQueue>,
     accounts: Vec<Account>,
     idle: CpuSet,
+    /// Cores whose threads are about to go to sleep.
+    leavers: VecDeque<u32>,
     /// Of those that sleep, those whose siblings all do.
     alone: CpuSet,
     counters: Counters,
     /// Cores on which threads wait, for the fair class.
     overloaded: CpuSet,
+    newly: newly::Newly,
+    /// Some thread or cgroup yields to all others, or has done so.
+    some_yield: bool,
     /// How many cores one that wakes looks at, by cache group.
     scans: Vec<scan::Scan>,
     /// Where one that has to go anywhere goes next.
@@ -185,8 +196,10 @@ impl Host {
     pub fn new(topology: &Topology, costs: HostCosts) -> Host {
         let map = Map::new(topology);
         let len = map.len as u32;
+        let throws = costs.kernel.throws_for_looks();
         let mut host = Host {
             costs,
+            newly: newly::Newly::new(map.len, throws),
             cores: vec![Core::new(); map.len],
             threads: Vec::new(),
             allowed: Vec::new(),
@@ -205,11 +218,13 @@ impl Host {
                 })
                 .collect(),
             idle: map.online,
+            leavers: VecDeque::new(),
             alone: map.online,
             scans: vec![scan::Scan::default(); map.sets[0].len()],
             map,
             counters: Counters::default(),
             overloaded: CpuSet::EMPTY,
+            some_yield: false,
             rotor: 0,
             boost: None,
             boost_domains: Vec::new(),
@@ -245,15 +260,17 @@ impl Host {
     /// A new thread, asleep until it is notified.
     pub fn spawn(&mut self, spawn: Spawn, now: Nanos) -> ThreadId {
         let id = self.threads.len() as u32;
+        self.some_yield |= spawn.idle;
         let cpu = spawn.allowed.intersection(&self.map.online).first();
+        let cpu = cpu.map_or(0, |cpu| cpu.0);
         self.threads.push(Thread {
             state: State::Asleep,
             since: now,
             born: now,
             time: ThreadTime::default(),
-            cpu: cpu.map_or(0, |cpu| cpu.0),
+            cpu,
             queue: NONE,
-            recent: NONE,
+            recent: cpu,
             group: spawn.group.map(|group| group.0),
             weight: spawn.weight.max(2),
             idle: spawn.idle,
@@ -356,6 +373,7 @@ impl Host {
         let known = &mut self.groups[group.0 as usize];
         known.weight = (weight * WEIGHT / 100).max(2);
         known.idle = idle;
+        self.some_yield |= idle;
         for (_, queue) in queues {
             self.share(queue, now);
         }

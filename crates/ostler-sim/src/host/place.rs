@@ -1,17 +1,18 @@
 //! Where a thread that wakes goes.
 //!
 //! Near to who wakes it or to where it was, whichever is less loaded (`wake_affine`), and from there to a core of that cache group that
-//! sleeps, if there is one among those that are looked at ([`super::scan`]; `select_idle_sibling`). Left out: `wake_wide` (one that wakes very many).
+//! sleeps or has only threads that yield to all others, if there is one among those that are looked at ([`super::scan`]; `select_idle_sibling`). Left out: `wake_wide` (one that wakes very many).
 
 use ostler_model::{CpuId, CpuSet, Nanos};
 
 use super::Host;
+use super::group::GROUP;
 
 impl Host {
     /// The core for a thread that wakes, by the core that caused it.
     pub(super) fn place(&mut self, thread: u32, from: Option<u32>, now: Nanos) -> u32 {
         let known = &self.threads[thread as usize];
-        let (prev, recent, new) = (known.cpu, known.recent, known.switches == 0);
+        let (prev, new) = (known.cpu, known.switches == 0);
         // It is there yet, to wait off what it is ahead.
         let queue = self.queue_of(thread, prev);
         if self.queues[queue as usize].has(thread) {
@@ -30,21 +31,45 @@ impl Host {
             }
             _ => prev,
         };
-        if self.without_threads(target) {
+        if self.is_free_for(thread, target) {
             return target;
         }
-        if prev != target && self.map.shares_cache(prev, target) && self.without_threads(prev) {
+        if prev != target && self.map.shares_cache(prev, target) && self.is_free_for(thread, prev) {
             return prev;
         }
-        if (recent as usize) < self.map.len
+        // Where it was when it last got as far as here, not where it last ran: one that wakes where it was for long goes back nowhere.
+        let recent = std::mem::replace(&mut self.threads[thread as usize].recent, prev);
+        if recent != prev
             && recent != target
             && self.map.shares_cache(recent, target)
             && allowed.contains(CpuId(recent))
-            && self.without_threads(recent)
+            && self.is_free_for(thread, recent)
         {
             return recent;
         }
-        self.asleep_near(target, &allowed, now).unwrap_or(target)
+        self.free_near(thread, target, now).unwrap_or(target)
+    }
+
+    /// Whether a core has nobody, or none but those that yield to all others, and this thread doesn't (`choose_idle_cpu`).
+    pub(super) fn is_free_for(&self, thread: u32, cpu: u32) -> bool {
+        self.without_threads(cpu)
+            || self.some_yield && !self.threads[thread as usize].idle && self.all_yield(cpu)
+    }
+
+    /// Whether all that a core has yield to all others (`sched_idle_rq`).
+    fn all_yield(&self, cpu: u32) -> bool {
+        let entities = &self.queues[cpu as usize].entities;
+        !entities.is_empty()
+            && entities.iter().all(|entity| {
+                entity.idle
+                    || if entity.who & GROUP == 0 {
+                        self.yields(entity.who)
+                    } else {
+                        let inner = &self.queues[(entity.who & !GROUP) as usize].entities;
+                        !inner.is_empty() && inner.iter().all(|inner| inner.idle)
+                    }
+            })
+            && self.boost.as_ref().is_none_or(|boost| boost.is_clear(cpu))
     }
 
     /// Whether it goes near to who wakes it, or near to where it was.

@@ -172,14 +172,46 @@ impl Host {
     /// A thread that was told what it did goes on, unless it sleeps, or has left its guest and somebody else is to have its core.
     fn go_on<W: Work>(&mut self, thread: u32, cpu: u32, scene: &mut Scene<'_, W>) {
         if !self.ask(thread, cpu, scene) {
-            self.block(thread, cpu, scene);
-            self.schedule(cpu, scene);
+            self.leave(thread, cpu, scene);
         } else if self.has_exited(cpu, scene) {
             self.schedule(cpu, scene);
         } else {
             self.turn_to(cpu, Doing::Thread, scene);
             self.await_exit(cpu, scene);
         }
+    }
+
+    /// A thread that has a core is about to go to sleep, and does so when all that it wanted before is done: whom it has woken sees it on its core.
+    fn leave<W: Work>(&mut self, thread: u32, cpu: u32, scene: &mut Scene<'_, W>) {
+        if scene.out.0.is_empty() {
+            self.block(thread, cpu, scene);
+            self.schedule(cpu, scene);
+            return;
+        }
+        scene.queue.clear(cpu);
+        let core = &mut self.cores[cpu as usize];
+        core.doing = Doing::Thread;
+        core.leaving = true;
+        self.leavers.push_back(cpu);
+    }
+
+    /// The next of those that are about to go to sleep does; false: there is none. Called once all is done that was wanted.
+    pub fn leave_next<W: Work>(&mut self, scene: &mut Scene<'_, W>) -> bool {
+        let Some(cpu) = self.leavers.pop_front() else {
+            return false;
+        };
+        let core = &mut self.cores[cpu as usize];
+        if core.leaving && core.doing == Doing::Thread {
+            let thread = core.running;
+            self.block(thread, cpu, scene);
+            self.schedule(cpu, scene);
+            self.kicks(scene);
+        } else if core.leaving {
+            // An interrupt has come first.
+            core.leaving = false;
+            core.ask = true;
+        }
+        true
     }
 
     /// A core goes on with whatever comes first.
@@ -202,13 +234,16 @@ impl Host {
     /// Finds out who has a core, and has it run. Accounts are up to now, and no interrupt is there.
     pub(super) fn schedule<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
         let now = scene.now();
+        if self.cores[cpu as usize].leaving {
+            self.block(self.cores[cpu as usize].running, cpu, scene);
+        }
         loop {
             let prev = self.cores[cpu as usize].running;
             let core = &mut self.cores[cpu as usize];
             (core.resched, core.lazy) = (false, false);
             (core.looks_at, core.slice_ends) = (Nanos::ZERO, Nanos::ZERO);
             let mut next = self.pick(cpu, now).or_else(|| self.pick_boost(cpu, now));
-            if next.is_none() && self.pull(cpu, now) {
+            if next.is_none() && self.pull(cpu, scene) {
                 next = self.pick(cpu, now);
             }
             let Some(next) = next else {
@@ -229,6 +264,9 @@ impl Host {
                 self.has_exited(cpu, scene);
                 self.turn_to(cpu, Doing::Thread, scene);
                 return;
+            }
+            if !scene.out.0.is_empty() {
+                return self.leave(next, cpu, scene);
             }
             self.block(next, cpu, scene);
         }
@@ -258,7 +296,9 @@ impl Host {
             }
             self.unset_curr(thread, cpu);
         }
-        self.cores[cpu as usize].running = NONE;
+        let core = &mut self.cores[cpu as usize];
+        core.running = NONE;
+        core.leaving = false;
         if thread >= self.own_threads() {
             let now = scene.now();
             scene.work.left(ThreadId(thread), CpuId(cpu), now);
@@ -393,6 +433,8 @@ impl Host {
                 let cpu = known.cpu;
                 let now = scene.now();
                 self.reckon(cpu, now);
+                // It stays, if that gives it something to do.
+                self.cores[cpu as usize].leaving = false;
                 if self.cores[cpu as usize].doing != Doing::Thread {
                     self.cores[cpu as usize].ask = true;
                     return;
@@ -463,7 +505,6 @@ impl Host {
         known.account(now);
         known.state = State::Waits;
         if known.cpu != cpu {
-            known.recent = known.cpu;
             known.cpu = cpu;
             known.queue = NONE;
             // One that has never run has nothing that it could leave.
@@ -483,6 +524,8 @@ impl Host {
     pub(super) fn act<W: Work>(&mut self, cpu: u32, interrupted: bool, scene: &mut Scene<'_, W>) {
         match self.cores[cpu as usize].doing {
             Doing::Idle(_) => self.kick(cpu, scene),
+            // It will, as its thread goes to sleep.
+            Doing::Thread if self.cores[cpu as usize].leaving => {}
             Doing::Thread
                 if self.cores[cpu as usize].resched || interrupted && self.looks(cpu, scene) =>
             {

@@ -8,7 +8,7 @@
 //! How busy each core is forgets half in 32 ms, as there; the number is told anew once in the group's balancing interval. Changed: it is told as somebody wakes, and not by
 //! a balancing core; what sleeping threads had when they last ran (`util_est`) isn't counted, and what those of the boost scheduler have is.
 
-use ostler_model::{CpuId, CpuSet, Nanos};
+use ostler_model::{CpuId, Nanos};
 
 use super::Host;
 use super::capacity::WHOLE;
@@ -26,7 +26,7 @@ pub(super) struct Scan {
 
 impl Host {
     /// What threads have of a core of late, parts of [`WHOLE`].
-    fn used(&mut self, cpu: u32, now: Nanos) -> u64 {
+    pub(super) fn used(&mut self, cpu: u32, now: Nanos) -> u64 {
         let core = &mut self.cores[cpu as usize];
         let running_now = match core.doing {
             Doing::Thread => now.0 - core.since.0,
@@ -53,16 +53,17 @@ impl Host {
         cores
     }
 
-    /// A core that sleeps, of those that share a cache with this one, for a thread that may run on these: with SMT one whose siblings sleep too, if there is one
+    /// A core that is free for a thread, of those that share a cache with this one and that it may run on: with SMT one whose siblings sleep too, if there is one
     /// of those, wherever in the group; else the first of as many as are looked at, in order from behind this core.
-    pub(super) fn asleep_near(&mut self, cpu: u32, allowed: &CpuSet, now: Nanos) -> Option<u32> {
+    pub(super) fn free_near(&mut self, thread: u32, cpu: u32, now: Nanos) -> Option<u32> {
         let looks = self.scan(cpu, now);
         if looks == 0 {
             return None;
         }
+        let allowed = &self.allowed[thread as usize];
         let span = self.map.span(cpu, 0).intersection(allowed);
         let asleep = self.idle.intersection(&span);
-        if asleep.is_empty() {
+        if asleep.is_empty() && !self.some_yield {
             return None;
         }
         if !self.map.siblings[cpu as usize].is_empty() {
@@ -75,7 +76,7 @@ impl Host {
         let ahead = span.iter().filter(|other| !behind(other));
         let order = span.iter().filter(behind).chain(ahead);
         let mut seen = order.take(usize::try_from(looks).unwrap_or(usize::MAX));
-        seen.find(|other| asleep.contains(*other))
+        seen.find(|other| asleep.contains(*other) || self.is_free_for(thread, other.0))
             .map(|other| other.0)
     }
 }

@@ -3,6 +3,7 @@
 use ostler_model::{Cpu, CpuId, CpuSet, Nanos, NodeId, Topology};
 use proptest::prelude::*;
 
+mod balance;
 mod boosted;
 mod flat;
 mod idle;
@@ -478,14 +479,21 @@ fn worlds() -> impl Strategy<Value = (Topology, Vec<(Option<u32>, CpuSet, Habit)
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Time is where it should be, and no core sleeps beyond four ticks and a wide balance while a thread waits that could have it.
+    /// Time is where it should be. And where all float, no core sleeps beyond four ticks and a wide balance while a thread waits: where some are pinned Linux doesn't promise
+    /// that, as cache groups that have as much to do are even, though all of one's is on one of its cores.
     #[test]
     fn time_and_work_are_conserved(
-        (topology, threads) in worlds(),
+        (topology, mut threads) in worlds(),
+        pinned in any::<bool>(),
         kernel in kernel(),
         in_kernel in 0_u8..4,
         changes in proptest::collection::vec((0_u64..300, 0_u32..3, any::<u8>()), 0..6),
     ) {
+        if !pinned {
+            for (_, set, _) in &mut threads {
+                *set = all();
+            }
+        }
         let mut world = world_with(&topology, &threads, costs_of(&topology, kernel));
         for act in world.work.acts.iter_mut().skip(1).step_by(1 + usize::from(in_kernel)) {
             act.in_kernel = true;
@@ -494,7 +502,8 @@ proptest! {
         let mut changes = changes;
         changes.sort_unstable();
         let delay = Nanos(6 * world.host.costs.tick);
-        let mut watcher = Watcher::new(world.host.view(Nanos::ZERO), Some(delay));
+        let delay = (!pinned).then_some(delay);
+        let mut watcher = Watcher::new(world.host.view(Nanos::ZERO), delay);
         let until = Nanos(300_000_000);
         let mut frozen = [false; 3];
         for (at, group, what) in changes.into_iter().chain([(300, 0, 255)]) {
@@ -511,11 +520,11 @@ proptest! {
             let id = GroupId(group);
             let cores = topology.cpus.len() as u32;
             match what % 3 {
-                0 => {
+                0 if pinned => {
                     let set = CpuSet::range(u32::from(what) % cores, cores);
                     world.act(|host, scene| host.set_cpuset(id, set, scene)).unwrap();
                 }
-                1 => {
+                0 | 1 => {
                     frozen[group as usize] ^= true;
                     let frozen = frozen[group as usize];
                     world.act(|host, scene| host.set_frozen(id, frozen, scene)).unwrap();

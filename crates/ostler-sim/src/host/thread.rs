@@ -79,7 +79,7 @@ pub(super) struct Thread {
     pub cpu: u32,
     /// Its queue there; [`super::fair::NONE`]: not looked up since it came.
     pub queue: u32,
-    /// Where it was before that.
+    /// Where it was when it last woke and neither its core nor who woke it had been free (`recent_used_cpu`).
     pub recent: u32,
     pub group: Option<u32>,
     pub weight: u32,

@@ -5,13 +5,16 @@ use super::*;
 /// On eight cores that share a cache, of which the first so many compute.
 fn found(busy: u32, from: u32) -> Option<u32> {
     let topology = topology(1, 1, 8, false);
-    let threads: Vec<_> = (0..busy)
-        .map(|cpu| (None, CpuSet::single(CpuId(cpu)), Habit::Spin))
-        .collect();
+    let nap = Habit::Nap {
+        work: 1000,
+        sleep: 10_000_000_000,
+    };
+    let mut threads = vec![(None, all(), nap)];
+    threads.extend((0..busy).map(|cpu| (None, CpuSet::single(CpuId(cpu)), Habit::Spin)));
     let mut world = world(&topology, &threads);
     world.run(Nanos(1_000_000_000)).unwrap();
     let now = world.now();
-    world.host.asleep_near(from, &all(), now)
+    world.host.free_near(world.host.own_threads(), from, now)
 }
 
 /// By the kernel's formula 7, 5, 3, 1 and none of the eight are looked at where 2, 4, 5, 6 and 7 are busy.
