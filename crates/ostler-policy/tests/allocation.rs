@@ -58,6 +58,19 @@ proptest! {
         prop_assert_eq!(split.nq, whole(round(nq.required())));
     }
 
+    /// A host that is too quiet to measure keeps its split; one that had nothing of one group, as no guest was there, has none to keep.
+    #[test]
+    fn a_quiet_host_keeps_a_split_that_there_was((total, vcpu, nq) in asks(), had in 0..3_u32) {
+        let quiet = |ask: Ask, previous| Ask { busy: 0.0, previous, ..ask };
+        let (mine, theirs) = (vcpu.previous.clamp(1, total - 1), total - vcpu.previous.clamp(1, total - 1));
+        let split = |mine, theirs| performance(total, quiet(vcpu, mine), quiet(nq, theirs)).unwrap_err();
+        prop_assert_eq!(split(mine, theirs), Split { vcpu: mine, nq: theirs });
+        let even = proportional(total, 0.0, 0.0);
+        prop_assert!(even.vcpu.abs_diff(even.nq) <= 1);
+        prop_assert_eq!(split(0, had), even);
+        prop_assert_eq!(split(had, 0), even);
+    }
+
     /// P on averages: all cores, no group below its peak where both peaks fit, within the dead band of the paper's share otherwise, and at
     /// rest once there.
     #[test]

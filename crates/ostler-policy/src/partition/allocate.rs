@@ -111,7 +111,8 @@ pub fn proportional(total: u32, vcpu: f64, nq: f64) -> Split {
     }
 }
 
-/// Algorithm 1 (vSPACE-P). `Err` is the split of a host too quiet to measure: that of before, stretched to `total`.
+/// Algorithm 1 (vSPACE-P). `Err` is the split of a host too quiet to measure: that of before, stretched to `total`; an even one where a group had no cores
+/// before, as when the guests have just come: that says nothing of what it wants.
 pub fn performance(total: u32, vcpu: Ask, nq: Ask) -> Result<Split, Split> {
     let previous = Split {
         vcpu: vcpu.previous,
@@ -121,12 +122,14 @@ pub fn performance(total: u32, vcpu: Ask, nq: Ask) -> Result<Split, Split> {
         Ok(proportional(total, vcpu.required(), nq.required()))
     } else if previous.vcpu > 0 && previous.nq > 0 && previous.sum() == total {
         Err(previous)
-    } else {
+    } else if previous.vcpu > 0 && previous.nq > 0 {
         Err(proportional(
             total,
             f64::from(previous.vcpu),
             f64::from(previous.nq),
         ))
+    } else {
+        Err(proportional(total, 0.0, 0.0))
     }
 }
 
