@@ -99,6 +99,29 @@ fn nodes_are_filled_one_after_the_other_as_long_as_threads_are_few() {
 }
 
 #[test]
+fn a_group_with_cores_to_spare_takes_what_fills_them_from_one_that_is_overloaded_elsewhere() {
+    let group = |threads: u64, used| Busy {
+        cores: 16,
+        threads,
+        idle: 16_u64.saturating_sub(threads),
+        load: threads * 1024,
+        capacity: 16 * 1024,
+        used,
+        wanted: threads * 1024,
+    };
+    let takes = |local| {
+        let far = Pair {
+            near: false,
+            ..pair(local, group(20, 16 * 1024), Looker::Asleep)
+        };
+        far.amount()
+    };
+    assert_eq!(takes(group(4, 4096)), Some(Amount::Used(12 * 1024)));
+    // What has just left still counts, and a core has nobody.
+    assert_eq!(takes(group(4, 17_000)), Some(Amount::Threads(1)));
+}
+
+#[test]
 fn a_core_looks_as_often_as_that_was_worth_it() {
     // Looks of the last half of so many, one every so many ns, of which so many in a hundred find somebody.
     let looked = |every: u64, worth: u64| {
@@ -198,6 +221,35 @@ fn a_core_of_which_all_that_wait_are_pinned_keeps_nobody_from_another() {
         .unwrap();
     world.run(Nanos(SECOND.0 + 50_000_000)).unwrap();
     assert_eq!(world.host.view(world.now()).cpu(free), CpuId(2));
+}
+
+/// Its core is taken: the first time it goes back to where it was before, but that is no longer where it goes the next.
+#[test]
+fn where_a_thread_was_before_is_forgotten_once_it_was_told() {
+    let hog = (None, CpuSet::single(CpuId(1)), Habit::Spin);
+    let nap = Habit::Nap {
+        work: 1000,
+        sleep: 10_000_000_000,
+    };
+    let mut world = world(&topology(1, 1, 4, false), &[(None, all(), nap), hog]);
+    world.run(SECOND).unwrap();
+    let thread = ThreadId(world.host.own_threads());
+    assert_eq!(world.host.view(SECOND).cpu(thread), CpuId(0));
+    for cpus in [CpuSet::single(CpuId(1)), all()] {
+        world
+            .act(|host, scene| host.set_affinity(thread, cpus, scene))
+            .unwrap();
+        if cpus.len() == 1 {
+            world
+                .act(|host, scene| host.notify(thread.0, None, scene))
+                .unwrap();
+            world.run(Nanos(SECOND.0 + 100_000_000)).unwrap();
+        }
+    }
+    let now = world.now();
+    assert_eq!(world.host.view(now).cpu(thread), CpuId(1));
+    assert_eq!(world.host.place(thread.0, None, now), 0);
+    assert_eq!(world.host.place(thread.0, None, now), 2);
 }
 
 #[test]
