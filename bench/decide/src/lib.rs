@@ -5,8 +5,8 @@
 use ostler_model::{
     ActMode, AgentHealth, AgentState, AgentView, Class, Cpu, CpuId, CpuSet, CpuUsage, Facts,
     Groups, GuestMatch, GuestRule, GuestSource, GuestView, Intent, IrqId, IrqView, LatencyView,
-    Nanos, NicFacts, NicView, NodeId, PartitionPolicy, Pid, Snapshot, State, ThreadUsage, Tid,
-    Topology, VcpuView, VhostView,
+    Nanos, NicFacts, NicView, NodeId, PartitionPolicy, Pid, Ring, Snapshot, State, ThreadUsage,
+    Tid, Topology, VcpuView, VhostView,
 };
 
 /// CPUs of the host.
@@ -163,6 +163,7 @@ pub fn snapshot(facts: &Facts) -> Snapshot {
                         // Message-signalled: each queue has a line of its own.
                         irq: IrqId(100 + at * QUEUES + queue),
                         queue,
+                        ring: Ring::Receive,
                         affinity: CpuSet::single(CpuId(queue)),
                         count: 500,
                     })

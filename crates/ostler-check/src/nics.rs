@@ -1,6 +1,6 @@
 //! What NICs are given.
 
-use ostler_model::{CpuSet, IrqId, NicPlan, NicView, Plan};
+use ostler_model::{CpuSet, IrqId, NicPlan, NicView, Plan, Ring};
 
 use crate::{Scene, Violation};
 
@@ -50,11 +50,8 @@ fn nic(
         .find(|facts| facts.name == planned.name);
     let settable = facts.is_some_and(|facts| facts.rss_settable);
     // A device that the facts don't know yet, or that can't be set, has at least what it uses and what has an interrupt.
-    let by_irqs = view
-        .irqs
-        .iter()
-        .map(|irq| irq.queue.saturating_add(1))
-        .max();
+    let receive = view.irqs.iter().filter(|irq| irq.ring == Ring::Receive);
+    let by_irqs = receive.map(|irq| irq.queue.saturating_add(1)).max();
     let most = match facts {
         Some(facts) if settable => facts.queues_max,
         facts => view
@@ -81,12 +78,13 @@ fn nic(
 }
 
 fn interrupts(plan: &Plan, planned: &NicPlan, view: &NicView, found: &mut Vec<Violation>) {
-    let mut there: Vec<(IrqId, u32)> = view.irqs.iter().map(|irq| (irq.irq, irq.queue)).collect();
-    let mut given: Vec<(IrqId, u32)> = planned
+    let there = view.irqs.iter().map(|irq| (irq.irq, irq.ring, irq.queue));
+    let mut there: Vec<(IrqId, Ring, u32)> = there.collect();
+    let given = planned
         .irqs
         .iter()
-        .map(|irq| (irq.irq, irq.queue))
-        .collect();
+        .map(|irq| (irq.irq, irq.ring, irq.queue));
+    let mut given: Vec<(IrqId, Ring, u32)> = given.collect();
     there.sort_unstable();
     given.sort_unstable();
     if there != given {
@@ -97,7 +95,7 @@ fn interrupts(plan: &Plan, planned: &NicPlan, view: &NicView, found: &mut Vec<Vi
             .map(|(a, b)| a.min(b))
             .or_else(|| there.get(given.len()))
             .or_else(|| given.get(there.len()));
-        if let Some(&(irq, _)) = differs {
+        if let Some(&(irq, ..)) = differs {
             found.push(Violation::NicIrqs {
                 nic: planned.name.clone(),
                 irq,

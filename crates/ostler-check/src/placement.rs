@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ostler_model::{Class, CpuId, IrqId, Layer, PartitionPolicy, Plan, RunState, ThreadCore};
+use ostler_model::{Class, CpuId, IrqId, Layer, PartitionPolicy, Plan, Ring, RunState, ThreadCore};
 
 use crate::{Holder, Scene, Violation};
 
@@ -85,7 +85,7 @@ fn place(
     }
 }
 
-/// A queue that is placed has its interrupt there, and no softirq work elsewhere.
+/// A queue that is placed has its interrupts there, and no softirq work elsewhere.
 fn softirqs(plan: &Plan, found: &mut Vec<Violation>) {
     let placed = plan
         .placement
@@ -94,17 +94,16 @@ fn softirqs(plan: &Plan, found: &mut Vec<Violation>) {
     for queue in placed {
         let what = || Holder::Queue(queue.nic.clone(), queue.queue);
         let nic = plan.nics.iter().find(|nic| nic.name == queue.nic);
-        let irq = nic.and_then(|nic| {
-            let used = queue.queue < nic.queues;
-            nic.irqs.iter().find(|irq| used && irq.queue == queue.queue)
-        });
-        let (Some(nic), Some(irq)) = (nic, irq) else {
+        let nic = nic.filter(|nic| queue.queue < nic.queues);
+        let irqs = nic.iter().flat_map(|nic| &nic.irqs);
+        let irqs: Vec<_> = irqs.filter(|irq| irq.queue == queue.queue).collect();
+        if !irqs.iter().any(|irq| irq.ring == Ring::Receive) {
             found.push(Violation::PlacedNothing { what: what() });
             continue;
-        };
-        let spread = nic.rps.get(queue.queue as usize);
+        }
+        let spread = nic.and_then(|nic| nic.rps.get(queue.queue as usize));
         let spread = spread.filter(|spread| !spread.is_empty());
-        for set in [Some(&irq.cpus), spread].into_iter().flatten() {
+        for set in irqs.iter().map(|irq| &irq.cpus).chain(spread) {
             if set.len() != 1 || !set.contains(queue.cpu) {
                 found.push(Violation::TwoPlaces {
                     what: what(),

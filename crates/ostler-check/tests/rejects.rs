@@ -7,10 +7,10 @@ use std::mem::discriminant;
 use ostler_check::{Holder, Violation};
 use ostler_model::{
     AgentHealth, BoostPlan, BoostSettings, Capability, Class, CpuId, CpuSet, CpuWeight, Group,
-    IrqId, Nanos, PartitionPolicy, Plan, QueueCount, RunState, SharedCores,
+    IrqId, Nanos, PartitionPolicy, Plan, QueueCount, Ring, RunState, SharedCores,
 };
 use proptest::prelude::*;
-use support::{Case, be, be0, eth0, good, guest, lc, lc0, rejects, set};
+use support::{Case, be, be0, eth0, good, guest, lc, lc0, rejects, sends, set};
 
 #[test]
 fn accepts_a_good_plan() {
@@ -570,6 +570,29 @@ fn rejects_interrupts_and_steering_elsewhere() {
     });
     rejects(&elsewhere(CpuSet::EMPTY), |case| {
         case.plan.nics[0].irqs[0].cpus = CpuSet::EMPTY;
+    });
+    // Where rings have vectors of their own, these are held as the others.
+    let of_sends = |case: &mut Case| {
+        sends(case);
+        case.plan.nics[0]
+            .irqs
+            .last_mut()
+            .expect("it was added")
+            .cpus = set("1");
+    };
+    let elsewhere = Violation::IrqElsewhere {
+        nic: eth0(),
+        irq: IrqId(43),
+        cpus: set("1"),
+    };
+    rejects(&elsewhere, of_sends);
+    let other = Violation::NicIrqs {
+        nic: eth0(),
+        irq: IrqId(43),
+    };
+    rejects(&other, |case| {
+        sends(case);
+        case.plan.nics[0].irqs[3].ring = Ring::Receive;
     });
     let entries = |what| Violation::SteeringEntries {
         nic: eth0(),

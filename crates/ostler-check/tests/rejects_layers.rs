@@ -11,7 +11,7 @@ use ostler_model::{
     NodeId, NodeView, PartitionPolicy, PinDecision, PinVerdict, PlacementPlan, PlacementSettings,
     QueueCore, RunnableView, SizingSettings, ThreadCore, VcpuHint, VirtualGroup,
 };
-use support::{Case, eth0, good, lc, lc0, rejects, set};
+use support::{Case, eth0, good, lc, lc0, rejects, sends, set};
 
 /// Has queue 1, worker 0 and vCPU 2 placed where the good plan has them.
 fn place(case: &mut Case) {
@@ -143,6 +143,11 @@ fn rejects_two_places_for_one_thing() {
     rejects(&two(queue(), "11", "5,11"), |case| {
         place(case);
         case.plan.nics[0].irqs[1].cpus = set("5,11");
+    });
+    rejects(&two(queue(), "11", "5"), |case| {
+        sends(case);
+        place(case);
+        case.plan.nics[0].irqs[3].cpus = set("5");
     });
     rejects(&two(queue(), "11", "5"), |case| {
         place(case);

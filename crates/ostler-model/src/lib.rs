@@ -58,7 +58,7 @@ pub use plan::{BoostPlan, CpuWeight, Group, Groups, GuestPlan, IrqPlan, NicPlan,
 pub use reason::{Alternative, ByThreads, FilesCause, Layer, Reason, Unmeasured};
 pub use snapshot::{
     Accesses, AgentHealth, AgentState, AgentView, CpuPmu, CpuUsage, GuestPmu, GuestSource,
-    GuestView, HostCounters, IrqView, LatencyView, NicView, Snapshot, TapView, ThreadUsage,
+    GuestView, HostCounters, IrqView, LatencyView, NicView, Ring, Snapshot, TapView, ThreadUsage,
     VcpuView, VhostView,
 };
 pub use state::{

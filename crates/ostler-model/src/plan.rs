@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     BoostSettings, Class, CpuId, CpuSet, FilesPlan, GuestId, HintsPlan, IrqId, Nanos,
-    PlacementPlan, TierPlan,
+    PlacementPlan, Ring, TierPlan,
 };
 
 /// A decision for the whole host.
@@ -193,7 +193,7 @@ pub struct NicPlan {
     pub name: String,
     /// Receive queues to spread packets over: the first so many.
     pub queues: u32,
-    /// Where each queue's interrupt goes; queues out of use are parked on a network queue core too.
+    /// Where each queue's interrupts go, in order of ring and queue; queues out of use are parked on a network queue core too.
     pub irqs: Vec<IrqPlan>,
     /// CPUs whose sends go out by each transmit queue, in order of queue; an empty set sends nobody there, an empty list leaves
     /// XPS as it is. A device with fewer transmit queues than entries has no use for the rest.
@@ -210,6 +210,9 @@ pub struct IrqPlan {
     pub irq: IrqId,
     /// The queue it serves.
     pub queue: u32,
+    /// The ring of it.
+    #[serde(default, skip_serializing_if = "Ring::is_receive")]
+    pub ring: Ring,
     /// The CPUs it may be delivered to.
     pub cpus: CpuSet,
 }

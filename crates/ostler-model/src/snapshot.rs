@@ -373,8 +373,29 @@ pub struct NicView {
     pub name: String,
     /// Receive queues that its RSS indirection table spreads over now.
     pub queues: u32,
-    /// Its queue interrupts, in order of queue.
+    /// Its queue interrupts, in order of ring and queue.
     pub irqs: Vec<IrqView>,
+}
+
+/// Which ring of a NIC's queue pair an interrupt serves. Many drivers have one vector for both (`TxRx`), some one for each.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ring {
+    /// The receive ring, and where the vector is the pair's the transmit ring too.
+    #[default]
+    Receive,
+    /// The transmit ring alone: what was sent is gone.
+    Transmit,
+}
+
+impl Ring {
+    /// Whether it is the receive ring, which is what a record means that doesn't say.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde asks")]
+    pub(crate) fn is_receive(&self) -> bool {
+        *self == Ring::Receive
+    }
 }
 
 /// A queue interrupt of a NIC.
@@ -384,6 +405,9 @@ pub struct IrqView {
     pub irq: IrqId,
     /// The queue it serves.
     pub queue: u32,
+    /// The ring of it.
+    #[serde(default, skip_serializing_if = "Ring::is_receive")]
+    pub ring: Ring,
     /// The CPUs it may be delivered to.
     pub affinity: CpuSet,
     /// How often it fired in the interval.

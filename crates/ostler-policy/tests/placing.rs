@@ -7,10 +7,10 @@ use std::sync::Arc;
 use ostler_check::check;
 use ostler_model::{
     CpuId, CpuSet, Facts, FlowView, Hop, Intent, Nanos, NodeId, PartitionPolicy, PlacementPlan,
-    PlacementSettings, Reason, Snapshot, SocketView, State,
+    PlacementSettings, Reason, Ring, Snapshot, SocketView, State,
 };
 use ostler_policy::Decision;
-use support::{busy, decide_now, guest, intent, nanos, set, snapshot};
+use support::{busy, decide_now, guest, intent, nanos, sends, set, snapshot};
 
 /// Two nodes of four cores; cores of a node share a cache. The NIC is near node 1, whose back the queues' cores are taken from.
 fn host() -> Facts {
@@ -97,6 +97,7 @@ fn queues_and_their_workers_go_where_packets_are_slowed_down_least() {
     // Where that node's cache serves nobody, the other's two cores have to do.
     let mut crowded = seen(&facts);
     crowded.sockets[1] = socket(1, 0.01);
+    sends(&mut crowded);
     let placed = decided(&facts, &crowded, &intent, &State::default());
     let distinct: CpuSet = cores(placement(&placed)).into_iter().map(CpuId).collect();
     assert_eq!(distinct, set("2-3"));
@@ -104,7 +105,14 @@ fn queues_and_their_workers_go_where_packets_are_slowed_down_least() {
     let nic = &placed.plan.nics[0];
     for queue in &placement(&placed).softirqs {
         let irq = nic.irqs[queue.queue as usize];
-        assert_eq!(irq.cpus, CpuSet::single(queue.cpu));
+        let own = nic.irqs.iter().filter(|irq| irq.queue == queue.queue);
+        let rings: Vec<_> = own.map(|irq| (irq.ring, irq.cpus)).collect();
+        let there = CpuSet::single(queue.cpu);
+        assert_eq!(
+            rings,
+            [(Ring::Receive, there), (Ring::Transmit, there)],
+            "both rings'"
+        );
         // Who sends from there does by that queue, or by another whose interrupt is there.
         let by = nic.xps.iter().position(|cpus| cpus.contains(queue.cpu));
         assert_eq!(nic.irqs[by.unwrap()].cpus, irq.cpus);

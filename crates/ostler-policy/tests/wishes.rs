@@ -9,7 +9,7 @@ use ostler_model::{
     Snapshot, State, Thresholds, Unmeasured,
 };
 use ostler_policy::Decision;
-use support::{Fluid, PERIOD, busy, decide_now, facts, guest, intent, nanos, set, snapshot};
+use support::{Fluid, PERIOD, busy, decide_now, facts, guest, intent, nanos, sends, set, snapshot};
 
 /// Two decisions: one on no measurement, the other after a period in which the groups' cores were so busy, in cores' time.
 fn settle(
@@ -84,6 +84,40 @@ fn queues_workers_and_interrupts_share_the_cores() {
     assert_eq!(lc.vhost_pins, ids(&[11, 10, 11, 10]));
     assert_eq!((lc.queues, lc.vcpus_active), (Some(2), Some(4)));
     assert_eq!(lc.vcpu_pins, ids(&[0, 1, 2, 3]));
+}
+
+/// What a core of queues sends would otherwise interrupt a vCPU's core, as often as answers leave.
+#[test]
+fn what_is_sent_is_seen_to_on_the_core_that_sends_it() {
+    let (facts, intent) = (facts(12), intent(PartitionPolicy::Energy));
+    let mut seen = snapshot(&facts, vec![guest("lc0", 4, 4)]);
+    seen.nics[0].irqs.truncate(6);
+    let without = decide_now(&facts, &seen, &intent, &State::default()).plan;
+    sends(&mut seen);
+    let plan = decide_now(&facts, &seen, &intent, &State::default()).plan;
+    assert_eq!(check(&facts, &seen, &intent, None, &plan), []);
+    let (nic, before) = (&plan.nics[0], &without.nics[0]);
+    assert_eq!((nic.irqs.len(), before.irqs.len()), (12, 6));
+    for irq in &nic.irqs {
+        assert!(irq.cpus.is_subset(&plan.groups.nq));
+        assert_eq!(irq.cpus, before.irqs[irq.queue as usize].cpus);
+        let sends = &nic.xps[irq.queue as usize];
+        assert!(
+            irq.queue >= nic.queues || irq.cpus.is_subset(sends),
+            "by {sends}"
+        );
+    }
+    // Nothing else changes: vectors that only send are no queues.
+    assert_eq!(
+        (nic.queues, &nic.xps, &nic.rps),
+        (before.queues, &before.xps, &before.rps)
+    );
+    // More than there are queues, as some drivers number them: none is left elsewhere.
+    let irqs = &mut seen.nics[0].irqs;
+    irqs.last_mut().expect("one that sends").queue = 77;
+    let plan = decide_now(&facts, &seen, &intent, &State::default()).plan;
+    assert_eq!(check(&facts, &seen, &intent, None, &plan), []);
+    assert_eq!(plan.nics[0].queues, before.queues);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ostler_model::{CpuSet, IrqId, IrqView, Nanos, NicFacts, NicView, NodeId};
+use ostler_model::{CpuSet, IrqId, IrqView, Nanos, NicFacts, NicView, NodeId, Ring};
 
 use crate::ethtool::Ethtool;
 use crate::files::{self, KeptFile};
@@ -28,6 +28,7 @@ pub(crate) struct Nic {
 #[derive(Debug)]
 struct Irq {
     id: IrqId,
+    ring: Ring,
     queue: u32,
     affinity: KeptFile,
     counts: KeptFile,
@@ -138,16 +139,17 @@ impl Nic {
             .into_iter()
             .filter_map(|number| {
                 let own = sys.join("kernel/irq").join(number.to_string());
-                let queue = queue_of(&files::value(&own.join("actions")).ok()?)?;
+                let (ring, queue) = served(&files::value(&own.join("actions")).ok()?)?;
                 let affinity: PathBuf = proc.join(format!("irq/{number}/smp_affinity_list"));
                 let id = IrqId(number);
                 let previous = self
                     .irqs
                     .iter()
-                    .find(|irq| irq.id == id && irq.queue == queue)
+                    .find(|irq| irq.id == id && (irq.ring, irq.queue) == (ring, queue))
                     .and_then(|irq| irq.previous);
                 Some(Irq {
                     id,
+                    ring,
                     queue,
                     affinity: KeptFile::open(&affinity).ok()?,
                     counts: KeptFile::open(&own.join("per_cpu_count")).ok()?,
@@ -155,7 +157,7 @@ impl Nic {
                 })
             })
             .collect();
-        irqs.sort_by_key(|irq| (irq.queue, irq.id));
+        irqs.sort_by_key(|irq| (irq.ring, irq.queue, irq.id));
         self.irqs = irqs;
     }
 }
@@ -170,6 +172,7 @@ impl Irq {
         Some(IrqView {
             irq: self.id,
             queue: self.queue,
+            ring: self.ring,
             affinity,
             // Counts are 32 bits per CPU in the kernel and wrap; such a period counts nothing.
             count: before.map_or(0, |before| total.saturating_sub(before)),
@@ -185,19 +188,72 @@ fn total(text: &str) -> u64 {
         .fold(0, u64::saturating_add)
 }
 
-/// The queue that an interrupt serves, by its action's name: `eth0-TxRx-3`, `eth0-rx-3`, `mlx5_comp3@pci:...`,
-/// `virtio2-input.3`, `i40e-eth0-TxRx-3`. Those that only send, or serve no queue, have none.
-fn queue_of(actions: &str) -> Option<u32> {
+/// The ring and queue that an interrupt serves, by its action's name: `eth0-TxRx-3`, `eth0-rx-3`, `eth0-tx-3`, `mlx5_comp3@pci:...`,
+/// `virtio2-input.3`, `virtio2-output.3`, `i40e-eth0-TxRx-3`, `eth0-fp-3`. The device's own, as for its link, serves none.
+fn served(actions: &str) -> Option<(Ring, u32)> {
     let name = actions.split(',').next()?;
     let name = name.split('@').next()?.to_ascii_lowercase();
     let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
     let (stem, number) = name.split_at(name.len() - digits);
     let stem = stem.trim_end_matches(['-', '.', '_']);
-    let receives = ["rx", "txrx", "rxtx", "input", "comp", "queue", "ring", "q"]
-        .iter()
-        .any(|kind| {
-            stem.strip_suffix(kind)
-                .is_some_and(|rest| !rest.ends_with(|c: char| c.is_ascii_lowercase()))
-        });
-    if receives { number.parse().ok() } else { None }
+    // A whole word: `prx` isn't `rx`.
+    let before = |kind: &&str| {
+        let rest = stem.strip_suffix(kind)?;
+        (!rest.ends_with(|c: char| c.is_ascii_lowercase())).then_some(rest)
+    };
+    let receives = [
+        "rx", "txrx", "rxtx", "rx-tx", "input", "comp", "queue", "ring", "q", "fp",
+    ];
+    let ring = if receives.iter().find_map(before).is_some() {
+        Ring::Receive
+    } else {
+        ["tx", "output"].iter().find_map(before)?;
+        Ring::Transmit
+    };
+    Some((ring, number.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drivers_names_for_their_vectors_are_understood() {
+        let both = [
+            ("eth0-TxRx-3", 3),
+            ("i40e-eth0-TxRx-11", 11),
+            ("eth0-rx-0", 0),
+            ("eth0-Tx-Rx-7", 7),
+            ("eth0-rx-tx-7", 7),
+            ("eth0-rxtx-2", 2),
+            ("ens1f0-fp-4", 4),
+            ("virtio2-input.3", 3),
+            ("mlx5_comp12@pci:0000:3b:00.0", 12),
+            ("nvlan-q-1,other", 1),
+        ];
+        for (name, queue) in both {
+            assert_eq!(served(name), Some((Ring::Receive, queue)), "{name}");
+        }
+        for (name, queue) in [
+            ("eth0-tx-1", 1),
+            ("enp3s0f1-Tx-9", 9),
+            ("virtio2-output.3", 3),
+        ] {
+            assert_eq!(served(name), Some((Ring::Transmit, queue)), "{name}");
+        }
+        let none = [
+            "",
+            "eth0",
+            "eth0-tx",
+            "eth0-tx-",
+            "virtio2-config",
+            "mlx5_async0@pci:0000",
+            "vertex-3",
+            "tx-99999999999",
+            "prx1",
+        ];
+        for name in none {
+            assert_eq!(served(name), None, "{name}");
+        }
+    }
 }

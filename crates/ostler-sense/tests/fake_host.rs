@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use ostler_model::{CpuId, IrqId, Nanos, NodeId};
+use ostler_model::{CpuId, IrqId, Nanos, NodeId, Ring};
 use ostler_sense::{Roots, SenseConfig, SenseError, Sensor};
 
 fn write(root: &Path, path: &str, text: &str) {
@@ -53,15 +53,18 @@ fn host(root: &Path) {
 fn nic(root: &Path) {
     let own = "sys/class/net/pnic0";
     write(root, &format!("{own}/device/numa_node"), "1\n");
-    for queue in 0..4 {
+    let vectors = (0..4)
+        .map(|queue| (40 + queue, queue, "TxRx"))
+        // Of its own, as some drivers have them.
+        .chain([(44, 1, "tx")]);
+    for (irq, queue, ring) in vectors {
         fs::create_dir_all(root.join(format!("{own}/queues/rx-{queue}"))).unwrap();
         fs::create_dir_all(root.join(format!("{own}/queues/tx-{queue}"))).unwrap();
-        let irq = 40 + queue;
         write(root, &format!("{own}/device/msi_irqs/{irq}"), "msix\n");
         write(
             root,
             &format!("sys/kernel/irq/{irq}/actions"),
-            &format!("pnic0-TxRx-{}\n", 3 - queue),
+            &format!("pnic0-{ring}-{}\n", 3 - queue),
         );
         write(
             root,
@@ -172,13 +175,20 @@ fn a_nics_queues_and_interrupts_are_read() {
     let irqs = &first.nics[0].irqs;
     let of: Vec<_> = irqs
         .iter()
-        .map(|i| (i.queue, i.irq, i.affinity.to_string(), i.count))
+        .map(|i| (i.ring, i.queue, i.irq, i.affinity.to_string(), i.count))
         .collect();
-    let want = |queue: u32| (queue, IrqId(43 - queue), (3 - queue).to_string(), 0);
+    let want = |queue: u32, irq: u32, ring| (ring, queue, IrqId(irq), (3 - queue).to_string(), 0);
+    let both = |queue: u32| want(queue, 43 - queue, Ring::Receive);
     assert_eq!(
         of,
-        [want(0), want(1), want(2), want(3)],
-        "in order of queue"
+        [
+            both(0),
+            both(1),
+            both(2),
+            both(3),
+            want(2, 44, Ring::Transmit)
+        ],
+        "in order of ring and queue"
     );
 
     write(

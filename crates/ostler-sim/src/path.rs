@@ -26,6 +26,8 @@ pub struct Costs {
     pub hardirq: Nanos,
     /// What a poll of a queue takes, from its interrupt on, however many messages it finds.
     pub poll: Nanos,
+    /// What a poll takes that sees what was sent, however many messages, where transmit rings have interrupts of their own.
+    pub sent: Nanos,
     /// Softirq of a message: driver, stack, switch, tap; and the completion of what is sent back.
     pub softirq: Nanos,
     /// Of it, what is left to the interrupt's core if another core does the rest (RPS).
@@ -87,6 +89,7 @@ impl Default for Costs {
             hardirq: ns(table::HARDIRQ),
             // In all else, as below.
             poll: Nanos::ZERO,
+            sent: Nanos::ZERO,
             softirq: ns(table::SOFTIRQ),
             steer: ns(table::STEER),
             nic_far: ns(table::NIC_FAR),
@@ -138,6 +141,7 @@ impl Costs {
         Costs {
             hardirq: code(self.hardirq),
             poll: code(self.poll),
+            sent: code(self.sent),
             softirq: code(self.softirq),
             steer: code(self.steer),
             vhost_rx: code(self.vhost_rx),
@@ -169,6 +173,7 @@ impl Costs {
         let switch = ns(host::SWITCH);
         Costs {
             poll: ns(emulated::POLL),
+            sent: ns(emulated::SENT),
             softirq: ns(emulated::SOFTIRQ),
             steer: ns(emulated::STEER),
             request: ns(emulated::REQUEST),

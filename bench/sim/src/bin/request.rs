@@ -6,6 +6,9 @@
 //!
 //! `softirqs RUN...` does the same for softirqs on cores of queues and the NIC's interrupts, which the steward's record has, and tells how many interrupts there were for an answer.
 //!
+//! `polls RUN...` tells what softirqs of a NIC take, from its interrupt to the softirq's end, for what was received and for what was sent, where vectors are a ring's own: of runs that were traced
+//! (`--trace irq:irq_handler_entry,irq:softirq_entry,irq:softirq_exit`).
+//!
 //! `waits RUN...` tells how long the guest's vCPUs and workers waited for a core for an answer, of the same seconds, by policy, rate and round: of a run of the lab, or of a simulated one
 //! that was kept like one (`ostler sim SCENARIO --events RUN/events.jsonl --records RUN/results`).
 //!
@@ -22,8 +25,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
+use ostler_model::Ring;
 use ostler_outcome::events::{Cell, Event, Stamped};
 use ostler_record::{Period, Reader, Wall};
+use ostler_sim::costs::emulated;
 use serde_json::Value;
 
 #[derive(Parser)]
@@ -43,6 +48,15 @@ enum Args {
         #[arg(required = true)]
         runs: Vec<PathBuf>,
     },
+    /// What softirqs take for what was received and for what was sent, from traced runs of the lab.
+    Polls {
+        /// Their folders.
+        #[arg(required = true)]
+        runs: Vec<PathBuf>,
+        /// The host's NIC.
+        #[arg(long, default_value = "eth0")]
+        nic: String,
+    },
     /// How long the guest's threads waited for cores for an answer, from runs with a steward, of the lab or simulated.
     Waits {
         /// Their folders.
@@ -61,6 +75,7 @@ fn main() -> Result<()> {
     match Args::parse() {
         Args::Wakes { runs, policies } => wakes(&runs, &policies),
         Args::Softirqs { runs } => softirqs(&runs),
+        Args::Polls { runs, nic } => polls(&runs, &nic),
         Args::Waits { runs } => waits(&runs),
         Args::Loads { files } => loads(&files),
     }
@@ -303,9 +318,9 @@ fn periods(run: &Path, cell: u32) -> Result<Option<Vec<Period>>> {
     Ok(Some(all?))
 }
 
-/// A second of a load, as the record has it: interrupts of the NIC's queues, and the time that softirqs took on the cores of queues. `None` where these had no cores of
+/// A second of a load, as the record has it: interrupts of the NIC's receive rings, and the time that softirqs took on the cores of queues. `None` where these had no cores of
 /// their own, or where the record lacks some of it.
-fn served(periods: &[Period], window: &Window) -> Option<(f64, f64)> {
+fn served(periods: &[Period], window: &Window, ns: f64) -> Option<(f64, f64)> {
     let (mut interrupts, mut time, mut covered) = (0, 0.0, 0.0);
     let mut before: Option<&Period> = None;
     for period in periods {
@@ -320,10 +335,16 @@ fn served(periods: &[Period], window: &Window) -> Option<(f64, f64)> {
             return None;
         }
         let snapshot = &period.snapshot;
-        let irqs = snapshot.nics.iter().flat_map(|nic| &nic.irqs);
-        interrupts += irqs.map(|irq| irq.count).sum::<u64>();
+        let irqs = || snapshot.nics.iter().flat_map(|nic| &nic.irqs);
+        let received = irqs().filter(|irq| irq.ring == Ring::Receive);
+        interrupts += received.map(|irq| irq.count).sum::<u64>();
         let own = snapshot.cpus.iter().filter(|c| groups.nq.contains(c.cpu));
         time += own.map(|cpu| cpu.softirq.as_secs_f64()).sum::<f64>();
+        // What was sent goes with answers, and can't be told apart from them by counts: it was counted by itself.
+        let sent =
+            irqs().filter(|irq| irq.ring == Ring::Transmit && irq.affinity.is_subset(&groups.nq));
+        let sent: u64 = sent.map(|irq| irq.count).sum();
+        time -= sent as f64 * emulated::SENT.nanos(ns).as_secs_f64();
         covered += snapshot.interval.as_secs_f64();
     }
     let whole = window.to - window.from;
@@ -341,7 +362,7 @@ fn softirqs(runs: &[PathBuf]) -> Result<()> {
                 continue;
             };
             for window in told.windows.iter().filter(|window| !window.first) {
-                let Some((interrupts, time)) = served(&periods, window) else {
+                let Some((interrupts, time)) = served(&periods, window, ns) else {
                     continue;
                 };
                 let key = (whole(window.rate), told.cell.policy.clone());
@@ -363,6 +384,108 @@ fn softirqs(runs: &[PathBuf]) -> Result<()> {
     )?;
     println!("{}", say(&fit, "an interrupt", ns, rows.len()));
     Ok(())
+}
+
+/// What a line of a trace says of interrupts and softirqs: when, on which core.
+#[derive(Debug, PartialEq)]
+enum Irq<'a> {
+    /// A handler of this name begins.
+    Handler(&'a str),
+    /// The softirq that polls NICs begins.
+    Begins,
+    /// It ends.
+    Ends,
+}
+
+fn irq(line: &str) -> Option<(f64, u32, Irq<'_>)> {
+    let (head, what) = line.split_once(": ")?;
+    let (_, head) = head.split_once('[')?;
+    let (cpu, head) = head.split_once(']')?;
+    let at = head.split_whitespace().next_back()?.parse().ok()?;
+    let (event, rest) = what.split_once(": ")?;
+    let polls = rest.contains("action=NET_RX");
+    let seen = match event {
+        "irq_handler_entry" => Irq::Handler(rest.split_once("name=")?.1.trim()),
+        "softirq_entry" if polls => Irq::Begins,
+        "softirq_exit" if polls => Irq::Ends,
+        _ => return None,
+    };
+    Some((at, cpu.parse().ok()?, seen))
+}
+
+/// What a core's interrupts have come for since its last poll, and when that began.
+#[derive(Clone, Copy, Default)]
+struct Polling {
+    received: bool,
+    sent: bool,
+    began: Option<f64>,
+}
+
+/// How long polls took that found only what was received, and only what was sent, s. Polls that an interrupt of a device came into are left out.
+fn polled(
+    lines: impl Iterator<Item = std::io::Result<String>>,
+    nic: &str,
+) -> Result<[Vec<f64>; 2]> {
+    let mut each: [Vec<f64>; 2] = Default::default();
+    let mut cores: HashMap<u32, Polling> = HashMap::new();
+    for line in lines {
+        let line = line?;
+        let Some((at, cpu, seen)) = irq(&line) else {
+            continue;
+        };
+        let core = cores.entry(cpu).or_default();
+        match seen {
+            Irq::Handler(name) => {
+                let ring = name.strip_prefix(nic).unwrap_or("");
+                if core.began.take().is_some() {
+                    *core = Polling::default();
+                }
+                core.received |= ring.starts_with("-rx-");
+                core.sent |= ring.starts_with("-tx-");
+            }
+            Irq::Begins => core.began = Some(at),
+            Irq::Ends => {
+                let core = std::mem::take(core);
+                if let Some(began) = core.began.filter(|_| core.received != core.sent) {
+                    each[usize::from(core.sent)].push(at - began);
+                }
+            }
+        }
+    }
+    Ok(each)
+}
+
+fn polls(runs: &[PathBuf], nic: &str) -> Result<()> {
+    let ns = instruction_ns(runs)?;
+    for run in runs {
+        for told in told(&run.join("events.jsonl"))? {
+            let trace = run.join(format!("results/cell-{}/trace.txt", told.cell.index));
+            let file = File::open(&trace)
+                .with_context(|| format!("could not read {}", trace.display()))?;
+            let each = polled(BufReader::new(file).lines(), nic)?;
+            for (what, times) in ["received", "sent"].iter().zip(each) {
+                let (mean, error) = mean(&times);
+                println!(
+                    "{} / {} / {}: {} polls of what was {what}, {:.0} ± {:.0} instructions",
+                    run.display(),
+                    told.cell.index,
+                    told.cell.policy,
+                    times.len(),
+                    mean * 1e9 / ns,
+                    error * 1e9 / ns
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A mean and its standard error. Not a median: the lab's cores see time go in steps as long as a poll, so that each reads as none or several, and only the mean is right.
+fn mean(times: &[f64]) -> (f64, f64) {
+    let count = times.len() as f64;
+    let mean = times.iter().sum::<f64>() / count;
+    let squares: f64 = times.iter().map(|time| (time - mean).powi(2)).sum();
+    (mean, (squares / (count - 1.0) / count).sqrt())
 }
 
 /// How long a guest's vCPUs and its workers waited for cores in a second.
@@ -565,6 +688,35 @@ mod tests {
         // The vCPU's 0.2 s and 0.6, then 0.1; the worker's 0.1.
         assert_eq!(told, [(0.0, 8.0), (1.0, 1.0), (1.0, 1.0), (0.0, 0.0)]);
         std::fs::remove_dir_all(&folder).expect("the folder");
+    }
+
+    #[test]
+    fn polls_are_told_apart_by_what_their_cores_were_interrupted_for() {
+        let text = "\
+            <idle>-0 [001] d.h1. 10.000100: irq_handler_entry: irq=30 name=eth0-tx-1
+            <idle>-0 [001] ..s1. 10.000200: softirq_entry: vec=3 [action=NET_RX]
+            <idle>-0 [000] d.h1. 10.000250: irq_handler_entry: irq=28 name=eth0-rx-0
+            <idle>-0 [001] ..s1. 10.000300: softirq_exit: vec=3 [action=NET_RX]
+            <idle>-0 [000] ..s1. 10.000300: softirq_entry: vec=7 [action=SCHED]
+            <idle>-0 [000] ..s1. 10.000400: softirq_exit: vec=7 [action=SCHED]
+            <idle>-0 [000] ..s1. 10.000400: softirq_entry: vec=3 [action=NET_RX]
+            <idle>-0 [000] ..s1. 10.000700: softirq_exit: vec=3 [action=NET_RX]
+            both-1 [002] d.h1. 10.000700: irq_handler_entry: irq=28 name=eth0-rx-0
+            both-1 [002] d.h1. 10.000700: irq_handler_entry: irq=31 name=eth0-tx-0
+            both-1 [002] ..s1. 10.000800: softirq_entry: vec=3 [action=NET_RX]
+            both-1 [002] ..s1. 10.000900: softirq_exit: vec=3 [action=NET_RX]
+            into-1 [003] d.h1. 10.001000: irq_handler_entry: irq=28 name=eth0-rx-0
+            into-1 [003] ..s1. 10.001100: softirq_entry: vec=3 [action=NET_RX]
+            into-1 [003] d.h1. 10.001200: irq_handler_entry: irq=9 name=ahci
+            into-1 [003] ..s1. 10.001900: softirq_exit: vec=3 [action=NET_RX]
+            other-1 [004] d.h1. 10.002000: irq_handler_entry: irq=40 name=eth1-rx-0
+            other-1 [004] ..s1. 10.002100: softirq_entry: vec=3 [action=NET_RX]
+            other-1 [004] ..s1. 10.002200: softirq_exit: vec=3 [action=NET_RX]";
+        let lines = text.lines().map(|line| Ok(line.trim().to_owned()));
+        let each = polled(lines, "eth0").expect("a trace");
+        let us = each.map(|times| times.iter().map(|t| (t * 1e6).round()).collect::<Vec<_>>());
+        assert_eq!(us, [vec![300.0], vec![100.0]]);
+        assert_eq!(mean(&[1.0, 2.0, 6.0]), (3.0, (7.0_f64 / 3.0).sqrt()));
     }
 
     #[test]

@@ -11,8 +11,8 @@ use kernel::{CPUS, Kernel, State};
 use ostler_model::{
     BoostPlan, BoostSettings, Class, Cpu, CpuId, CpuSet, CpuWeight, Facts, GuestId, GuestPlan,
     GuestSource, GuestView, HintsPlan, IrqId, IrqPlan, Nanos, NicFacts, NicPlan, NodeId, Pid,
-    PinDecision, PinRefusal, PinVerdict, Plan, RunState, Snapshot, ThreadUsage, Tid, Topology,
-    VcpuView, VhostView,
+    PinDecision, PinRefusal, PinVerdict, Plan, Ring, RunState, Snapshot, ThreadUsage, Tid,
+    Topology, VcpuView, VhostView,
 };
 
 /// How a guest is found.
@@ -431,7 +431,8 @@ impl World {
                 irqs: (0..4)
                     .map(|queue| IrqPlan {
                         irq: IrqId(20 + queue),
-                        queue,
+                        queue: queue / 2,
+                        ring: [Ring::Receive, Ring::Transmit][queue as usize % 2],
                         cpus: dice.cpus(self.cpus),
                     })
                     .collect(),

@@ -7,7 +7,7 @@ use ostler_model::testing::rules;
 use ostler_model::{
     AgentHealth, AgentState, AgentView, Class, Cpu, CpuId, CpuSet, CpuUsage, CpuWeight, Facts,
     Groups, GuestId, GuestPlan, GuestSource, GuestView, Intent, IrqId, IrqPlan, IrqView, Nanos,
-    NicFacts, NicPlan, NicView, NodeId, PartitionPolicy, Pid, Plan, RunState, Snapshot,
+    NicFacts, NicPlan, NicView, NodeId, PartitionPolicy, Pid, Plan, Ring, RunState, Snapshot,
     ThreadUsage, Tid, Topology, VcpuView, VhostView,
 };
 
@@ -128,6 +128,7 @@ pub fn good() -> Case {
                 .map(|queue| IrqView {
                     irq: IrqId(40 + queue),
                     queue,
+                    ring: Ring::Receive,
                     affinity: CpuSet::EMPTY,
                     count: 0,
                 })
@@ -189,11 +190,13 @@ pub fn good() -> Case {
                 IrqPlan {
                     irq: IrqId(40),
                     queue: 0,
+                    ring: Ring::Receive,
                     cpus: set("5"),
                 },
                 IrqPlan {
                     irq: IrqId(41),
                     queue: 1,
+                    ring: Ring::Receive,
                     cpus: set("11"),
                 },
             ],
@@ -247,4 +250,28 @@ pub fn be0() -> GuestId {
 
 pub fn eth0() -> String {
     "eth0".into()
+}
+
+/// Has the NIC's transmit rings have vectors of their own, planned as those of the same queue are.
+pub fn sends(case: &mut Case) {
+    let nic = &mut case.plan.nics[0];
+    let more: Vec<_> = nic
+        .irqs
+        .iter()
+        .map(|irq| IrqPlan {
+            irq: IrqId(irq.irq.0 + 2),
+            ring: Ring::Transmit,
+            ..*irq
+        })
+        .collect();
+    case.snapshot.nics[0]
+        .irqs
+        .extend(more.iter().map(|irq| IrqView {
+            irq: irq.irq,
+            queue: irq.queue,
+            ring: irq.ring,
+            affinity: CpuSet::EMPTY,
+            count: 0,
+        }));
+    nic.irqs.extend(more);
 }

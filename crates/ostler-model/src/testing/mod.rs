@@ -15,8 +15,8 @@ use crate::{
     ActIntent, ActMode, AgentHealth, AgentState, AgentView, BoostSettings, Class, Conflict,
     CoreIntent, Cpu, CpuId, CpuSet, CpuUsage, Degradation, Exploration, Facts, GuestMatch,
     GuestRule, GuestSource, GuestView, Intent, IrqId, IrqView, LatencyView, Nanos, NicFacts,
-    NicView, NodeId, PartitionIntent, PartitionPolicy, Pid, QueueCount, SharedCores, Snapshot,
-    ThreadUsage, Thresholds, Tid, Topology, VcpuView, VhostView,
+    NicView, NodeId, PartitionIntent, PartitionPolicy, Pid, QueueCount, Ring, SharedCores,
+    Snapshot, ThreadUsage, Thresholds, Tid, Topology, VcpuView, VhostView,
 };
 
 pub use layers::{hints_intent, layered, placement_settings, sizing_settings};
@@ -249,7 +249,9 @@ pub fn snapshot(facts: &Facts) -> impl Strategy<Value = Snapshot> + use<> {
     let gone = option::weighted(0.1, 0..count);
     let usages = vec((0..=100_u64, 0..=20_u64, 0..=20_u64), count);
     let guests = vec((0..=2_usize, guest()), 0..=6);
-    let nics = vec((0..=8_u32, 0..=8_u32, any::<bool>()), facts.nics.len());
+    // Some NICs have vectors of their own for as many transmit rings.
+    let nic = (0..=8_u32, 0..=8_u32, 0..=8_u32, any::<bool>());
+    let nics = vec(nic, facts.nics.len());
     // Seldom, NICs share interrupt lines.
     let shared = proptest::bool::weighted(0.1);
     // Counted of all CPUs or of none.
@@ -281,15 +283,21 @@ pub fn snapshot(facts: &Facts) -> impl Strategy<Value = Snapshot> + use<> {
                     .iter()
                     .zip(nics)
                     .zip(0_u32..)
-                    .filter(|((_, (_, _, there)), _)| *there)
-                    .map(|((name, (queues, irqs, _)), at)| NicView {
+                    .filter(|((_, (.., there)), _)| *there)
+                    .map(|((name, (queues, irqs, sends, _)), at)| NicView {
                         name: name.clone(),
                         queues,
                         irqs: (0..irqs)
-                            .map(|queue| IrqView {
+                            .map(|queue| (Ring::Receive, queue))
+                            .chain((0..sends).map(|queue| (Ring::Transmit, queue)))
+                            .map(|(ring, queue)| IrqView {
                                 // Another NIC's, but not its queue of this number.
-                                irq: IrqId(40 + if shared { queue ^ at } else { 100 * at + queue }),
+                                irq: IrqId(
+                                    40 + 10 * ring as u32
+                                        + if shared { queue ^ at } else { 100 * at + queue },
+                                ),
                                 queue,
+                                ring,
                                 affinity: CpuSet::single(CpuId(0)),
                                 count: 0,
                             })

@@ -3,14 +3,15 @@
 //! With `n` network queue CPUs a NIC spreads packets over its first `n` queues, and the interrupt of queue `i` goes to the `i`-th CPU: one
 //! core handles a packet from the NIC's interrupt to the guest's vhost worker. A NIC may have fewer queues than that; RPS then
 //! spreads each queue's softirq work over the CPUs `i, i + queues, i + 2 queues, ...`, so that a NIC with a single queue uses all
-//! of them. Where every queue has a CPU of its own, RPS is off: handing packets over would only cost. Queues out of use are
+//! of them. Where a driver has vectors of their own for what is sent, a queue's goes where its other does: left on a vCPU's core it would interrupt that as
+//! often as answers leave, while XPS has the queue's own CPU send by it. Where every queue has a CPU of its own, RPS is off: handing packets over would only cost. Queues out of use are
 //! parked on network queue CPUs too, as an interrupt of theirs may still be on its way.
 //!
 //! XPS lets each CPU send by the queue whose interrupt is its own. Every other CPU is given one of the queues in use in turn: the kernel
 //! would otherwise hash its sends over all queues, those out of use among them.
 
 use ostler_model::{
-    CpuId, CpuSet, IrqId, IrqPlan, MAX_CPUS, NicFacts, NicPlan, NicView, QueueCount, Reason,
+    CpuId, CpuSet, IrqId, IrqPlan, MAX_CPUS, NicFacts, NicPlan, NicView, QueueCount, Reason, Ring,
 };
 
 use super::Queues;
@@ -75,18 +76,18 @@ pub fn plan(
                 (true, Queues::Fixed(QueueCount::Max)) => most,
             };
             let entries = most.max(in_use).min(MAX_CPUS) as usize;
+            let irqs = view.irqs.iter().map(|irq| IrqPlan {
+                irq: irq.irq,
+                queue: irq.queue,
+                ring: irq.ring,
+                cpus: CpuSet::single(order[irq.queue as usize % order.len()]),
+            });
+            let mut irqs: Vec<IrqPlan> = irqs.collect();
+            irqs.sort_by_key(|irq| (irq.ring, irq.queue));
             NicPlan {
                 name: view.name.clone(),
                 queues: in_use,
-                irqs: view
-                    .irqs
-                    .iter()
-                    .map(|irq| IrqPlan {
-                        irq: irq.irq,
-                        queue: irq.queue,
-                        cpus: CpuSet::single(order[irq.queue as usize % order.len()]),
-                    })
-                    .collect(),
+                irqs,
                 xps: xps(&online, order, in_use as usize, entries),
                 rps: rps(queues, order, in_use as usize, entries),
             }
@@ -121,11 +122,8 @@ pub fn shared_lines(plans: &[NicPlan], shared: &mut Vec<IrqId>) {
 
 /// How many queues a device has, at least one. What the facts say may be too much where queues lack an interrupt.
 fn queues_of_device(view: &NicView, facts: Option<&NicFacts>) -> u32 {
-    let by_irqs = view
-        .irqs
-        .iter()
-        .map(|irq| irq.queue.saturating_add(1))
-        .max();
+    let receive = view.irqs.iter().filter(|irq| irq.ring == Ring::Receive);
+    let by_irqs = receive.map(|irq| irq.queue.saturating_add(1)).max();
     let by_facts = facts.map(|facts| facts.queues_max);
     match (by_facts, by_irqs) {
         (Some(facts), Some(irqs)) => facts.min(irqs),
@@ -153,7 +151,7 @@ pub fn send_by(plan: &mut NicPlan, online: &CpuSet) {
     let in_use = (plan.queues as usize).min(plan.xps.len());
     let mut own = CpuSet::EMPTY;
     plan.xps.fill(CpuSet::EMPTY);
-    for irq in &plan.irqs {
+    for irq in plan.irqs.iter().filter(|irq| irq.ring == Ring::Receive) {
         let (queue, cpu) = (irq.queue as usize, irq.cpus.first());
         if let Some(cpu) = cpu.filter(|cpu| queue < in_use && !own.contains(*cpu)) {
             own.insert(cpu);

@@ -11,8 +11,8 @@ use ostler_model::testing::rules;
 use ostler_model::{
     ActMode, AgentHealth, AgentState, AgentView, Cpu, CpuId, CpuSet, CpuUsage, CpuWeight, Facts,
     GuestSource, GuestView, Intent, IrqId, IrqView, LatencyView, Nanos, NicFacts, NicView, NodeId,
-    PartitionPolicy, Pid, Plan, Reason, RunState, Snapshot, State, ThreadUsage, Tid, Topology,
-    VcpuView, VhostView,
+    PartitionPolicy, Pid, Plan, Reason, Ring, RunState, Snapshot, State, ThreadUsage, Tid,
+    Topology, VcpuView, VhostView,
 };
 use ostler_policy::decide;
 
@@ -131,6 +131,7 @@ pub fn snapshot(facts: &Facts, guests: Vec<GuestView>) -> Snapshot {
                     .map(|queue| IrqView {
                         irq: IrqId(40 + queue),
                         queue,
+                        ring: Ring::Receive,
                         affinity: CpuSet::EMPTY,
                         count: 0,
                     })
@@ -138,6 +139,21 @@ pub fn snapshot(facts: &Facts, guests: Vec<GuestView>) -> Snapshot {
             })
             .collect(),
         ..Snapshot::default()
+    }
+}
+
+/// Has NICs' transmit rings have vectors of their own, as many as there are others, numbered in turn with these.
+pub fn sends(snapshot: &mut Snapshot) {
+    for nic in &mut snapshot.nics {
+        let both = nic.irqs.iter().flat_map(|irq| {
+            [Ring::Receive, Ring::Transmit].map(|ring| IrqView {
+                irq: IrqId(2 * irq.irq.0 + ring as u32),
+                ring,
+                ..irq.clone()
+            })
+        });
+        nic.irqs = both.collect();
+        nic.irqs.sort_by_key(|irq| (irq.ring, irq.queue));
     }
 }
 

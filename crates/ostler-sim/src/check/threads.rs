@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use ostler_model::{AgentHealth, AgentState, CpuId, CpuSet, LatencyView, Nanos, Plan, Snapshot};
+use ostler_model::{
+    AgentHealth, AgentState, CpuId, CpuSet, LatencyView, Nanos, Plan, Ring, Snapshot,
+};
 
 use crate::steward::Steered;
 use crate::tenants::{Housed, Owner, Tenants};
@@ -239,16 +241,20 @@ impl<W: Steered> Steered for Watched<W> {
         self.inner.nic_queues(nic)
     }
 
-    fn nic_irq(&self, nic: u32, queue: u32) -> (CpuId, u64) {
-        self.inner.nic_irq(nic, queue)
+    fn nic_irq(&self, nic: u32, ring: Ring, queue: u32) -> Option<(CpuId, u64)> {
+        self.inner.nic_irq(nic, ring, queue)
     }
 
     fn set_nic_queues(&mut self, nic: u32, queues: u32) {
         self.inner.set_nic_queues(nic, queues);
     }
 
-    fn set_nic_irq(&mut self, nic: u32, queue: u32, cpu: CpuId) {
-        self.inner.set_nic_irq(nic, queue, cpu);
+    fn set_nic_irq(&mut self, nic: u32, ring: Ring, queue: u32, cpu: CpuId) {
+        self.inner.set_nic_irq(nic, ring, queue, cpu);
+    }
+
+    fn set_nic_xps(&mut self, nic: u32, sets: &[CpuSet]) {
+        self.inner.set_nic_xps(nic, sets);
     }
 
     fn set_nic_rps(&mut self, nic: u32, queue: u32, cpus: &CpuSet) {

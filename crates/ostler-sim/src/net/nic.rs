@@ -6,8 +6,10 @@
 //!
 //! Two faults: an interrupt that is lost, which the driver's watchdog repeats after [`WATCHDOG`]; and a full ring, whose packets are lost.
 //!
-//! What is left out: interrupts for completed sends, which come with those for received packets on NICs that have a vector for both, and are in the cost
-//! of these; and GRO.
+//! That what was sent is gone comes with what is received where a vector is for both, and is in the cost of that; some NICs have transmit rings with vectors
+//! of their own ([`Sender`]).
+//!
+//! What is left out: GRO.
 
 use std::collections::VecDeque;
 
@@ -23,7 +25,7 @@ pub const BACKLOG: usize = 1000;
 const INDIRECTION: u32 = 128;
 
 /// A NIC.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NicSpec {
     /// Its receive queues; each has an interrupt.
     pub queues: u32,
@@ -33,6 +35,8 @@ pub struct NicSpec {
     pub moderation: Nanos,
     /// The node that it is attached to.
     pub node: NodeId,
+    /// Whether transmit rings, as many as there are queues, have vectors of their own.
+    pub sends: bool,
 }
 
 impl Default for NicSpec {
@@ -43,6 +47,7 @@ impl Default for NicSpec {
             ring: 512,
             moderation: Nanos::from_micros(10),
             node: NodeId(0),
+            sends: false,
         }
     }
 }
@@ -79,6 +84,25 @@ pub struct Steering {
     pub rps: Vec<CpuId>,
 }
 
+/// A transmit ring that has a vector of its own.
+#[derive(Clone, Debug, Default)]
+pub struct Sender {
+    /// Where its interrupt goes.
+    pub irq: CpuId,
+    /// Something was sent that no softirq has seen to be gone.
+    pub gone: bool,
+    /// Whether an interrupt is on its way, or a softirq is at it: then there is no further interrupt.
+    pub active: bool,
+    /// The core that it is being seen to on.
+    pub cpu: CpuId,
+    /// When its interrupt came last.
+    pub raised: Option<Nanos>,
+    /// Whether an alarm is set for the moderation.
+    pub alarm: bool,
+    /// Interrupts so far.
+    pub interrupts: u64,
+}
+
 /// A NIC, and the backlogs of the cores.
 #[derive(Debug)]
 pub struct Nic {
@@ -90,6 +114,10 @@ pub struct Nic {
     pub pollers: Vec<Poller>,
     /// By queue.
     pub steering: Vec<Steering>,
+    /// By queue, where transmit rings have vectors.
+    pub senders: Vec<Sender>,
+    /// The ring that each core sends by (XPS); none: as the packet has it.
+    sends_by: Vec<Option<u32>>,
 }
 
 impl Nic {
@@ -111,19 +139,49 @@ impl Nic {
                 ..Poller::default()
             });
         }
+        let home = |queue: usize| {
+            let cpu = all.get(queue % all.len().max(1));
+            cpu.copied().unwrap_or_default()
+        };
         let steering = (0..queues as usize).map(|queue| Steering {
-            irq: all
-                .get(queue % all.len().max(1))
-                .copied()
-                .unwrap_or_default(),
+            irq: home(queue),
             rps: Vec::new(),
+        });
+        let senders = (0..queues as usize).filter(|_| spec.sends);
+        let senders = senders.map(|queue| Sender {
+            irq: home(queue),
+            ..Sender::default()
         });
         Nic {
             queues,
             steering: steering.collect(),
+            senders: senders.collect(),
+            sends_by: vec![None; core_count],
             pollers,
             spec,
         }
+    }
+
+    /// Cores send by these rings, in order; one in no set as the packet has it.
+    pub fn send_by(&mut self, sets: &[CpuSet]) {
+        self.sends_by.fill(None);
+        for (ring, cpus) in (0..self.queue_count()).zip(sets) {
+            for cpu in cpus {
+                if let Some(by) = self.sends_by.get_mut(cpu.0 as usize) {
+                    *by = Some(ring);
+                }
+            }
+        }
+    }
+
+    /// The ring by which a core sends a packet that came by a queue of its guest, if such have vectors.
+    pub fn transmit_ring(&self, cpu: CpuId, queue: u32) -> Option<u32> {
+        let rings = self.senders.len() as u32;
+        if rings == 0 {
+            return None;
+        }
+        let by = self.sends_by.get(cpu.0 as usize).copied().flatten();
+        Some(by.unwrap_or(queue % rings))
     }
 
     /// The queue that a hash is sent to: entries of the table take the queues in turn, as `ethtool -X equal` has it.

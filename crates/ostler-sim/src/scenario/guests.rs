@@ -12,6 +12,10 @@ use crate::path::Costs;
 use crate::round::whole;
 use crate::tenants::{HeatPhase, MemoryUse, TenantsSpec, TiersSpec};
 
+/// A NIC like the lab's has a vector for each ring of up to so many queues, and for more a vector for both rings of a pair (`igb_set_flag_queue_pairs` of
+/// drivers/net/ethernet/intel/igb/igb_main.c: half of the eight that it has).
+const SINGLE_MAX: u32 = 4;
+
 /// Which load a cell is about, and when that begins.
 #[derive(Clone, Copy, Debug)]
 pub struct CellLoad {
@@ -103,6 +107,7 @@ pub fn tenants(scenario: &Scenario, cell: CellLoad) -> TenantsOf {
             nic: NicSpec {
                 queues: scenario.host.pnic_queues,
                 node: first_node(scenario),
+                sends: costs.sent > Nanos::ZERO && scenario.host.pnic_queues <= SINGLE_MAX,
                 ..NicSpec::default()
             },
             irq_cores: scenario.host.under_test,

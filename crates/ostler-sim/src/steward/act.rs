@@ -145,11 +145,14 @@ impl Steward {
             for irq in &plan.irqs {
                 // A line that may go to several goes to the first, as most controllers have it.
                 if let Some(cpu) = irq.cpus.first() {
-                    scene.work.set_nic_irq(nic, irq.queue, cpu);
+                    scene.work.set_nic_irq(nic, irq.ring, irq.queue, cpu);
                 }
             }
             for (queue, cpus) in plan.rps.iter().enumerate() {
                 scene.work.set_nic_rps(nic, queue as u32, cpus);
+            }
+            if !plan.xps.is_empty() {
+                scene.work.set_nic_xps(nic, &plan.xps);
             }
         })
     }

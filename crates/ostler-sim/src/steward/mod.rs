@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use ostler_model::{
     AgentHealth, AgentState, CpuId, CpuSet, Facts, GuestId, Intent, LatencyView, Nanos, Plan,
-    Reason, Snapshot, State,
+    Reason, Ring, Snapshot, State,
 };
 use ostler_policy::decide;
 use ostler_record::{Cost, Period, Wall};
@@ -51,14 +51,17 @@ pub trait Steered: Work {
     /// Queues that a NIC spreads packets over.
     fn nic_queues(&self, nic: u32) -> u32;
 
-    /// The core that a NIC's queue interrupts, and how often it has.
-    fn nic_irq(&self, nic: u32, queue: u32) -> (CpuId, u64);
+    /// The core that a ring of a NIC's queue interrupts, and how often it has; `None`: it has no vector of its own.
+    fn nic_irq(&self, nic: u32, ring: Ring, queue: u32) -> Option<(CpuId, u64)>;
 
     /// A NIC is to spread packets over its first so many queues.
     fn set_nic_queues(&mut self, nic: u32, queues: u32);
 
-    /// A queue is to interrupt this core.
-    fn set_nic_irq(&mut self, nic: u32, queue: u32, cpu: CpuId);
+    /// A ring of a queue is to interrupt this core.
+    fn set_nic_irq(&mut self, nic: u32, ring: Ring, queue: u32, cpu: CpuId);
+
+    /// Cores in these sets send by these queues, in order.
+    fn set_nic_xps(&mut self, nic: u32, sets: &[CpuSet]);
 
     /// These cores share a queue's softirq work; none: the interrupted one does it.
     fn set_nic_rps(&mut self, nic: u32, queue: u32, cpus: &CpuSet);
@@ -127,7 +130,8 @@ pub struct Steward {
     at: Nanos,
     cores: Vec<CoreTime>,
     threads: Vec<ThreadTime>,
-    irqs: Vec<Vec<u64>>,
+    /// How often each of a NIC's rings had interrupted by then: of receive rings and of transmit rings.
+    irqs: Vec<[Vec<u64>; 2]>,
     counters: Counters,
     latency: Vec<Option<(LatencyView, Nanos)>>,
     /// Plans that asked for something else than the one before.
@@ -143,7 +147,7 @@ impl Steward {
         let irqs = facts
             .nics
             .iter()
-            .map(|nic| vec![0; nic.queues_max as usize]);
+            .map(|nic| [(); 2].map(|()| vec![0; nic.queues_max as usize]));
         let irqs = irqs.collect();
         Steward {
             facts: Arc::new(facts),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ostler_model::{
     AgentView, CpuId, CpuSet, CpuUsage, GuestId, GuestSource, GuestView, GuestWishes, HintsVcpu,
-    HostCounters, IrqId, IrqView, LatencyView, Nanos, NicView, Pid, RunnableView, Snapshot,
+    HostCounters, IrqId, IrqView, LatencyView, Nanos, NicView, Pid, Ring, RunnableView, Snapshot,
     ThreadUsage, Tid, VcpuView, VhostView,
 };
 
@@ -13,12 +13,13 @@ use crate::host::{State, ThreadTime, View};
 use crate::work::ThreadId;
 use crate::world::World;
 
-/// Interrupt lines of a NIC's queues begin here, a hundred for each NIC.
+/// Interrupt lines of NICs' queues begin here, with so many for each NIC's rings of a kind.
 const IRQ_FIRST: u32 = 100;
+const IRQS: u32 = 1024;
 
-/// The line of a NIC's queue.
-pub(super) fn line(nic: usize, queue: u32) -> IrqId {
-    IrqId(IRQ_FIRST * (nic as u32 + 1) + queue)
+/// The line of a ring of a NIC's queue.
+fn line(nic: usize, ring: Ring, queue: u32) -> IrqId {
+    IrqId(IRQ_FIRST + IRQS * (2 * nic as u32 + ring as u32) + queue)
 }
 
 impl Steward {
@@ -69,17 +70,22 @@ impl Steward {
             if !self.intent.nics.contains(&nic.name) {
                 continue;
             }
-            let irqs = (0..nic.queues_max).map(|queue| {
-                let (cpu, count) = world.work.nic_irq(at as u32, queue);
-                let known = &mut self.irqs[at][queue as usize];
+            let rings = [Ring::Receive, Ring::Transmit];
+            let rings = rings
+                .iter()
+                .flat_map(|ring| (0..nic.queues_max).map(|queue| (*ring, queue)));
+            let irqs = rings.filter_map(|(ring, queue)| {
+                let (cpu, count) = world.work.nic_irq(at as u32, ring, queue)?;
+                let known = &mut self.irqs[at][ring as usize][queue as usize];
                 let since = if first { 0 } else { count - *known };
                 *known = count;
-                IrqView {
-                    irq: line(at, queue),
+                Some(IrqView {
+                    irq: line(at, ring, queue),
                     queue,
+                    ring,
                     affinity: CpuSet::single(cpu),
                     count: since,
-                }
+                })
             });
             let irqs = irqs.collect();
             snapshot.nics.push(NicView {

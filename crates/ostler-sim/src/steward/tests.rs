@@ -19,7 +19,8 @@ struct Fakes {
     lives: Vec<bool>,
     active: Vec<(u32, u32)>,
     queues: u32,
-    irqs: Vec<CpuId>,
+    irqs: [Vec<CpuId>; 2],
+    xps: Vec<CpuSet>,
     /// The guest that asks for its vCPUs to be kept where they are.
     asks: Option<u32>,
 }
@@ -93,16 +94,20 @@ impl Steered for Fakes {
         self.queues
     }
 
-    fn nic_irq(&self, _: u32, queue: u32) -> (CpuId, u64) {
-        (self.irqs[queue as usize], 0)
+    fn nic_irq(&self, _: u32, ring: Ring, queue: u32) -> Option<(CpuId, u64)> {
+        Some((self.irqs[ring as usize][queue as usize], 0))
     }
 
     fn set_nic_queues(&mut self, _: u32, queues: u32) {
         self.queues = queues;
     }
 
-    fn set_nic_irq(&mut self, _: u32, queue: u32, cpu: CpuId) {
-        self.irqs[queue as usize] = cpu;
+    fn set_nic_irq(&mut self, _: u32, ring: Ring, queue: u32, cpu: CpuId) {
+        self.irqs[ring as usize][queue as usize] = cpu;
+    }
+
+    fn set_nic_xps(&mut self, _: u32, sets: &[CpuSet]) {
+        self.xps = sets.to_vec();
     }
 
     fn set_nic_rps(&mut self, _: u32, _: u32, _: &CpuSet) {}
@@ -155,7 +160,8 @@ fn world(busy: u64) -> (World<Fakes>, Vec<StewardGuest>) {
         lives: vec![true; 2],
         active: vec![(4, 2); 2],
         queues: 4,
-        irqs: (0..4).map(CpuId).collect(),
+        irqs: [(); 2].map(|()| (0..4).map(CpuId).collect()),
+        xps: Vec::new(),
         asks: None,
     };
     let mut world = World::new(&topology(8), HostCosts::of(8), fakes);
@@ -284,8 +290,10 @@ fn what_is_decided_is_what_the_host_does() {
             }
         }
         for irq in &plan.nics[0].irqs {
-            assert!(irq.cpus.contains(world.work.irqs[irq.queue as usize]));
+            let at = world.work.irqs[irq.ring as usize][irq.queue as usize];
+            assert!(irq.cpus.contains(at));
         }
+        assert_eq!(world.work.xps, plan.nics[0].xps);
         assert_eq!(world.work.queues, plan.nics[0].queues);
         // What it saw adds up to what was: cores were never busier than time passed.
         for turn in &turns[1..] {

@@ -14,6 +14,7 @@
 //! | `tasks` | the steps of tasks' programs |
 //! | `ticks` | ticks that wake vCPUs |
 //! | `ways` | messages from stage to stage |
+//! | `sent` | what a NIC says of what it has sent |
 //! | `crowds` | who crowds a node's memory |
 //! | `steer` | what can be asked of them, what they tell, what goes wrong |
 //! | `tiers` | where guests' memory lies, on a host with a far node |
@@ -28,6 +29,7 @@ mod crowds;
 #[cfg(test)]
 mod driver;
 mod learned;
+mod sent;
 mod sockets;
 mod steer;
 mod steered;
@@ -176,6 +178,9 @@ const ROOM: u64 = 8 << 56;
 const AGAIN: u64 = 9 << 56;
 const ACK: u64 = 10 << 56;
 const TICK: u64 = 11 << 56;
+const SENT: u64 = 12 << 56;
+const SENT_HARD: u64 = 13 << 56;
+const SENT_SOFT: u64 = 14 << 56;
 const KIND: u64 = 0xff << 56;
 
 impl Tenants {
@@ -495,6 +500,8 @@ impl Work for Tenants {
         match token & KIND {
             HARD => self.poll(poller, now, out),
             SOFT => self.polled(poller, cpu, now, out),
+            SENT_HARD => self.sees_sent(poller, out),
+            SENT_SOFT => self.saw_sent(poller, now, out),
             _ => {}
         }
     }
@@ -507,6 +514,7 @@ impl Work for Tenants {
             AGAIN => self.send_again(number as usize, now, out),
             ACK => self.acknowledge(number as usize, now, out),
             MODERATION => self.alarmed(number as u32, now, out),
+            SENT => self.may_say_sent(number as u32, now, out),
             MEMORY => self.memory_passes(now, out),
             BOOT => self.boot(number as u32, out),
             TICK => self.tick((number >> 24) as u32, (number & 0xff_ffff) as u32, out),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ostler_model::{AgentHealth, AgentState, Bytes, CpuId, GuestHints, LatencyView, Nanos};
+use ostler_model::{AgentHealth, AgentState, Bytes, CpuId, GuestHints, LatencyView, Nanos, Ring};
 
 use ostler_scenario::PageTiering;
 
@@ -67,12 +67,15 @@ impl Tenants {
         self.nic.queues = queues.clamp(1, self.nic.queue_count());
     }
 
-    /// A queue's interrupt goes to this core, from the next one on. A core that isn't there is none's.
-    pub fn set_irq(&mut self, queue: u32, cpu: CpuId) {
-        if let Some(steering) = self.nic.steering.get_mut(queue as usize)
-            && self.ground.has(cpu)
-        {
-            steering.irq = cpu;
+    /// The interrupt of a queue's ring goes to this core, from the next one on. A core that isn't there is none's.
+    pub fn set_irq(&mut self, ring: Ring, queue: u32, cpu: CpuId) {
+        let at = queue as usize;
+        let irq = match ring {
+            Ring::Receive => self.nic.steering.get_mut(at).map(|queue| &mut queue.irq),
+            Ring::Transmit => self.nic.senders.get_mut(at).map(|sender| &mut sender.irq),
+        };
+        if let Some(irq) = irq.filter(|_| self.ground.has(cpu)) {
+            *irq = cpu;
         }
     }
 

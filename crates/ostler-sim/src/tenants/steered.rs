@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use ostler_model::{
     AgentHealth, AgentState, CpuId, CpuSet, FilesView, FlowView, Hop, LatencyView, Nanos, Plan,
-    Snapshot,
+    Ring, Snapshot,
 };
 
 use super::Tenants;
@@ -152,17 +152,30 @@ impl Steered for Tenants {
         self.nic.queues
     }
 
-    fn nic_irq(&self, _nic: u32, queue: u32) -> (CpuId, u64) {
-        let cpu = self.nic.steering[queue as usize].irq;
-        (cpu, self.nic.pollers[queue as usize].interrupts)
+    fn nic_irq(&self, _nic: u32, ring: Ring, queue: u32) -> Option<(CpuId, u64)> {
+        let at = queue as usize;
+        match ring {
+            Ring::Receive => {
+                let cpu = self.nic.steering.get(at)?.irq;
+                Some((cpu, self.nic.pollers[at].interrupts))
+            }
+            Ring::Transmit => {
+                let sender = self.nic.senders.get(at)?;
+                Some((sender.irq, sender.interrupts))
+            }
+        }
     }
 
     fn set_nic_queues(&mut self, _nic: u32, queues: u32) {
         Tenants::set_nic_queues(self, queues);
     }
 
-    fn set_nic_irq(&mut self, _nic: u32, queue: u32, cpu: CpuId) {
-        self.set_irq(queue, cpu);
+    fn set_nic_irq(&mut self, _nic: u32, ring: Ring, queue: u32, cpu: CpuId) {
+        self.set_irq(ring, queue, cpu);
+    }
+
+    fn set_nic_xps(&mut self, _nic: u32, sets: &[CpuSet]) {
+        self.nic.send_by(sets);
     }
 
     fn set_nic_rps(&mut self, _nic: u32, queue: u32, cpus: &CpuSet) {

@@ -1,9 +1,10 @@
 mod clients;
 mod locks;
+mod sent;
 mod shared;
 mod sockets;
 
-use ostler_model::{CpuSet, Nanos};
+use ostler_model::{CpuSet, Nanos, Ring};
 use proptest::prelude::*;
 
 use super::driver::Driver;
@@ -18,6 +19,7 @@ fn free() -> Costs {
         wire: Nanos(0),
         hardirq: Nanos(0),
         poll: Nanos(0),
+        sent: Nanos(0),
         softirq: Nanos(0),
         steer: Nanos(0),
         nic_far: Nanos(0),
@@ -76,12 +78,24 @@ fn load(route: &[u32], rate: f64, seconds: f64, arrivals: Arrivals) -> LoadSpec 
     reason = "each test has costs of its own"
 )]
 fn world(guests: Vec<GuestSpec>, loads: Vec<LoadSpec>, costs: Costs, seed: u64) -> Driver {
+    let nic = NicSpec {
+        moderation: Nanos::ZERO,
+        ..NicSpec::default()
+    };
+    world_by(nic, guests, loads, costs, seed)
+}
+
+#[expect(clippy::large_types_passed_by_value, reason = "as above")]
+fn world_by(
+    nic: NicSpec,
+    guests: Vec<GuestSpec>,
+    loads: Vec<LoadSpec>,
+    costs: Costs,
+    seed: u64,
+) -> Driver {
     Driver::new(TenantsSpec {
         guests,
-        nic: NicSpec {
-            moderation: Nanos::ZERO,
-            ..NicSpec::default()
-        },
+        nic,
         irq_cores: CpuSet::EMPTY,
         loads,
         costs,
@@ -555,7 +569,12 @@ proptest! {
         };
         let costs = Costs::default();
         let costs = if emulated { costs.on(1.0) } else { costs };
-        let mut world = world(guests, loads, costs, seed);
+        let nic = NicSpec {
+            moderation: Nanos::ZERO,
+            sends: emulated,
+            ..NicSpec::default()
+        };
+        let mut world = world_by(nic, guests, loads, costs, seed);
         if let Some(time) = harassed {
             world.harass(Nanos::from_micros(time));
         }
@@ -567,7 +586,7 @@ proptest! {
             let g = a % count;
             world.act(|tenants, now, out| match kind {
                 0 => tenants.set_nic_queues(b),
-                1 => tenants.set_irq(0, CpuId(b % 4)),
+                1 => tenants.set_irq([Ring::Receive, Ring::Transmit][a as usize % 2], 0, CpuId(b % 4)),
                 2 => tenants.set_rps(0, (0..b % 3).map(CpuId)),
                 3 => drop(tenants.ask_queues(g, b)),
                 4 => drop(tenants.ask_vcpus(g, b, out)),

@@ -439,7 +439,7 @@ impl Tenants {
                     *self.net.message(message),
                 );
                 self.learned.sent(sent.flow, sent.hop, queue, now);
-                self.transmit(message, cpu, now, out);
+                self.transmit(message, queue, cpu, now, out);
             }
         }
         let worker = &mut self.workers[number as usize];
@@ -493,8 +493,8 @@ impl Tenants {
         vcpu.interrupt(task, cpu, out);
     }
 
-    /// A message leaves a guest's tap: for the next guest of its route, or for its client.
-    fn transmit(&mut self, message: u32, cpu: CpuId, now: Nanos, out: &mut Effects) {
+    /// A message leaves a queue of a guest's tap: for the next guest of its route, or for its client.
+    fn transmit(&mut self, message: u32, queue: u32, cpu: CpuId, now: Nanos, out: &mut Effects) {
         let (load, hop, due, tapped, flow) = {
             let message = self.net.message(message);
             let (due, tapped) = (message.due, message.tapped);
@@ -508,6 +508,8 @@ impl Tenants {
             self.tap(message, cpu, now, out);
             return;
         }
+        self.sends(cpu, queue, now, out);
+        let client = &mut self.clients[load as usize];
         let wire = self.costs.wire;
         let there = now.saturating_add(wire);
         if let Some(connections) = &mut client.connections {

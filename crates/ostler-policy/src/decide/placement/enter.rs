@@ -1,10 +1,11 @@
 //! A placement in the plans of NICs and guests.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use ostler_model::{
     Class, CpuId, CpuSet, Groups, GuestId, GuestPlan, IrqId, NicPlan, PlacementPlan, QueueCore,
-    RunState, ThreadCore,
+    Ring, RunState, ThreadCore,
 };
 
 use crate::Seen;
@@ -25,9 +26,9 @@ pub(super) fn fits(
         let nic = nics.binary_search_by(|nic| nic.name.cmp(&placed.nic));
         nic.is_ok_and(|nic| {
             let nic = &nics[nic];
-            let line = irq(nic, placed.queue).map(|at| nic.irqs[at].irq);
-            let alone = line.is_some_and(|line| shared.binary_search(&line).is_err());
-            alone && placed.queue < nic.queues
+            let mut lines = irqs(nic, placed.queue).map(|at| nic.irqs[at].irq);
+            let alone = lines.all(|line| shared.binary_search(&line).is_err());
+            alone && !receive(nic, placed.queue).is_empty() && placed.queue < nic.queues
         }) && groups.nq.contains(placed.cpu)
     };
     plan.softirqs.iter().all(queue)
@@ -101,13 +102,25 @@ fn seek(guests: &[GuestPlan], at: &mut usize, id: &GuestId) -> bool {
     false
 }
 
-/// The place of a queue's interrupt. Most NICs have them in order of queue.
-pub(super) fn irq(nic: &NicPlan, queue: u32) -> Option<usize> {
-    let at = queue as usize;
-    if nic.irqs.get(at).is_some_and(|irq| irq.queue == queue) {
-        return Some(at);
-    }
-    nic.irqs.iter().position(|irq| irq.queue == queue)
+/// The places of a queue's interrupts for what it receives; none where it has none.
+pub(super) fn receive(nic: &NicPlan, queue: u32) -> Range<usize> {
+    of_ring(nic, Ring::Receive, queue)
+}
+
+/// The places of all of a queue's interrupts.
+pub(super) fn irqs(nic: &NicPlan, queue: u32) -> impl Iterator<Item = usize> + use<> {
+    receive(nic, queue).chain(of_ring(nic, Ring::Transmit, queue))
+}
+
+/// They stand in order of ring and queue.
+fn of_ring(nic: &NicPlan, ring: Ring, queue: u32) -> Range<usize> {
+    let wanted = (ring, queue);
+    let first = nic
+        .irqs
+        .partition_point(|irq| (irq.ring, irq.queue) < wanted);
+    let rest = nic.irqs[first..].iter();
+    let count = rest.take_while(|irq| (irq.ring, irq.queue) == wanted);
+    first..first + count.count()
 }
 
 /// Has the plans of NICs and guests say what a placement says, which fits.
@@ -120,7 +133,7 @@ pub(super) fn enter(seen: &Seen<'_>, partition: &mut Partition, plan: &Placement
             continue;
         };
         for queue in placed {
-            if let Some(at) = irq(nic, queue.queue) {
+            for at in irqs(nic, queue.queue) {
                 nic.irqs[at].cpus = CpuSet::single(queue.cpu);
             }
             if let Some(spread) = nic.rps.get_mut(queue.queue as usize) {

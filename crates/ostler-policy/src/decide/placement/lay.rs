@@ -3,11 +3,11 @@
 use std::cmp::Ordering;
 
 use ostler_model::{
-    CpuId, CpuSet, FlowView, GuestId, GuestView, Hop, MAX_CPUS, Nanos, NodeId, QueueCore, Reason,
-    RunState, ThreadCore,
+    CpuId, CpuSet, FlowView, GuestId, GuestView, Hop, IrqView, MAX_CPUS, Nanos, NodeId, QueueCore,
+    Reason, Ring, RunState, ThreadCore,
 };
 
-use super::enter::{irq, places_vcpus, places_worker};
+use super::enter::{irqs, places_vcpus, places_worker, receive};
 use super::{
     LaidFlow, LaidQueue, Layered, NONE, QUEUE_POOL, SOFTIRQ, Scene, VCPU, VCPU_POOL, VHOST, Whose,
 };
@@ -213,7 +213,8 @@ impl Layered {
         let found = || {
             let mut nics = scene.seen.snapshot.nics.iter();
             let irqs = &nics.find(|nic| nic.name == *name)?.irqs;
-            let irq = irqs.iter().find(|irq| irq.queue == queue)?;
+            let of_queue = |irq: &&IrqView| irq.ring == Ring::Receive && irq.queue == queue;
+            let irq = irqs.iter().find(of_queue)?;
             only(&irq.affinity)
         };
         self.core(kept.or_else(found)?)
@@ -266,8 +267,11 @@ impl Layered {
         reasons: &mut Vec<Reason>,
     ) -> Option<Index> {
         let plan = &scene.partition.nics[nic];
-        let irq = &plan.irqs[irq(plan, queue)?];
-        if self.shared.binary_search(&irq.irq).is_ok() {
+        if receive(plan, queue).is_empty() {
+            return None;
+        }
+        let mut lines = irqs(plan, queue).map(|at| plan.irqs[at].irq);
+        if lines.any(|line| self.shared.binary_search(&line).is_ok()) {
             return None;
         }
         let measured = now.and_then(|core| {

@@ -1,0 +1,81 @@
+//! What a NIC says of what it has sent, where its transmit rings have vectors of their own.
+//!
+//! By which ring a core sends is what XPS says, and else what the answer's queue of the guest is (`skb_tx_hash`: a tap notes its queue as the one received on). The NIC sends at once; its ring's
+//! interrupt says so, at most once in the moderation time and not at all while its softirq is at it (NAPI), which finds all that was sent by then.
+//!
+//! What is left out: interrupts of these that are lost, which delay nothing that anyone waits for; and rings that are full.
+
+use ostler_model::{CpuId, Nanos};
+
+use super::{SENT, SENT_HARD, SENT_SOFT, Tenants};
+use crate::work::{Effect, Effects, Interrupt};
+
+impl Tenants {
+    /// A core sends an answer of this queue of its guest.
+    pub(super) fn sends(&mut self, cpu: CpuId, queue: u32, now: Nanos, out: &mut Effects) {
+        let Some(ring) = self.nic.transmit_ring(cpu, queue) else {
+            return;
+        };
+        let sender = &mut self.nic.senders[ring as usize];
+        sender.gone = true;
+        if !sender.active && !sender.alarm {
+            self.says_sent(ring, now, out);
+        }
+    }
+
+    /// A transmit ring's interrupt, as soon as the moderation lets it.
+    fn says_sent(&mut self, ring: u32, now: Nanos, out: &mut Effects) {
+        let moderation = self.nic.spec.moderation;
+        let sender = &mut self.nic.senders[ring as usize];
+        let earliest = sender.raised.map(|at| at.saturating_add(moderation));
+        if let Some(at) = earliest.filter(|at| *at > now) {
+            sender.alarm = true;
+            out.alarm(at, SENT | u64::from(ring));
+            return;
+        }
+        sender.active = true;
+        sender.cpu = sender.irq;
+        sender.raised = Some(now);
+        sender.interrupts += 1;
+        out.0.push(Effect::Interrupt {
+            cpu: sender.cpu,
+            interrupt: Interrupt {
+                token: SENT_HARD | u64::from(ring),
+                work: self.costs.hardirq,
+                softirq: false,
+            },
+        });
+    }
+
+    /// The moderation time is over.
+    pub(super) fn may_say_sent(&mut self, ring: u32, now: Nanos, out: &mut Effects) {
+        let sender = &mut self.nic.senders[ring as usize];
+        sender.alarm = false;
+        if sender.gone && !sender.active {
+            self.says_sent(ring, now, out);
+        }
+    }
+
+    /// The interrupt is over, and its softirq follows.
+    pub(super) fn sees_sent(&mut self, ring: u32, out: &mut Effects) {
+        let sender = &mut self.nic.senders[ring as usize];
+        sender.gone = false;
+        out.0.push(Effect::Interrupt {
+            cpu: sender.cpu,
+            interrupt: Interrupt {
+                token: SENT_SOFT | u64::from(ring),
+                work: self.costs.sent,
+                softirq: true,
+            },
+        });
+    }
+
+    /// The softirq is over; what was sent meanwhile has the next.
+    pub(super) fn saw_sent(&mut self, ring: u32, now: Nanos, out: &mut Effects) {
+        let sender = &mut self.nic.senders[ring as usize];
+        sender.active = false;
+        if sender.gone && !sender.alarm {
+            self.says_sent(ring, now, out);
+        }
+    }
+}

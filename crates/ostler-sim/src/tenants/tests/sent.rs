@@ -1,0 +1,129 @@
+//! Interrupts of transmit rings.
+
+use super::*;
+
+/// A guest of four queue pairs and vCPUs that is asked at even times, behind a NIC of four queues.
+fn asked(rate: f64, nic: NicSpec, sent: Nanos) -> Driver {
+    let program = Program::Serve {
+        tasks: 4,
+        sharing: Sharing::Connection,
+        service: Time::Fixed(Nanos::from_micros(28)),
+    };
+    let costs = Costs {
+        sent,
+        driver: crate::path::Driver {
+            tap_learns: true,
+            ..crate::path::Driver::default()
+        },
+        ..Costs::default()
+    };
+    let nic = NicSpec { queues: 4, ..nic };
+    let loads = vec![load(&[0], rate, 4.0, Arrivals::Even)];
+    world_by(nic, vec![guest(4, 4, program)], loads, costs, 1)
+}
+
+fn told(world: &Driver) -> (Vec<u64>, u64) {
+    let tenants = &world.work.inner;
+    let senders = tenants.nic.senders.iter();
+    let each = senders.map(|sender| sender.interrupts).collect();
+    (each, tenants.clients[0].books.answered)
+}
+
+#[test]
+fn each_answer_that_leaves_alone_has_its_rings_interrupt_where_rings_have_vectors() {
+    let own = NicSpec {
+        sends: true,
+        ..NicSpec::default()
+    };
+    let mut with = asked(100.0, own, Nanos::from_micros(5));
+    with.run(secs(5));
+    let (each, answered) = told(&with);
+    assert_eq!(each.iter().sum::<u64>(), answered);
+    assert!(
+        each.iter().all(|count| *count > 0),
+        "by guests' queues: {each:?}"
+    );
+    // As many as asked for, and to those who have packets to send and no others.
+    let cores: Vec<CpuId> = with
+        .work
+        .inner
+        .workers
+        .iter()
+        .map(|worker| worker.cpu)
+        .collect();
+    let mut steered = asked(
+        100.0,
+        NicSpec {
+            sends: true,
+            ..NicSpec::default()
+        },
+        Nanos::from_micros(5),
+    );
+    let sets = [
+        CpuSet::EMPTY,
+        CpuSet::EMPTY,
+        cores.iter().copied().collect(),
+        CpuSet::EMPTY,
+    ];
+    steered.act(|tenants, _, _| tenants.nic.send_by(&sets));
+    steered.run(secs(5));
+    let (each, answered) = told(&steered);
+    assert_eq!(each, [0, 0, answered, 0], "XPS");
+
+    let mut without = asked(100.0, NicSpec::default(), Nanos::from_micros(5));
+    without.run(secs(5));
+    assert_eq!(told(&without), (Vec::new(), answered));
+}
+
+#[test]
+fn what_leaves_while_a_ring_is_seen_to_or_within_the_moderation_time_shares_an_interrupt() {
+    let count = |moderation, sent| {
+        let nic = NicSpec {
+            sends: true,
+            moderation,
+            ..NicSpec::default()
+        };
+        let mut world = asked(20_000.0, nic, sent);
+        world.run(secs(5));
+        let (each, answered) = told(&world);
+        (each.iter().sum::<u64>(), answered)
+    };
+    let (alone, answered) = count(Nanos::ZERO, Nanos::ZERO);
+    // Four rings, each at most once a millisecond for four seconds and what comes after.
+    let (seldom, all) = count(Nanos::from_millis(1), Nanos::ZERO);
+    assert_eq!(all, answered);
+    assert!(
+        seldom <= 4 * 4001 && seldom > 4 * 3900,
+        "{seldom} of {alone}"
+    );
+    // Seen to for two milliseconds each time.
+    let (long, all) = count(Nanos::ZERO, Nanos::from_millis(2));
+    assert_eq!(all, answered);
+    assert!(long <= 4 * 2001 && long > 4 * 1000, "{long} of {alone}");
+    assert!(alone > answered / 2, "{alone} for {answered}");
+}
+
+#[test]
+fn a_rings_interrupts_go_where_they_are_told() {
+    let nic = NicSpec {
+        sends: true,
+        ..NicSpec::default()
+    };
+    let mut world = asked(1000.0, nic, Nanos::from_micros(5));
+    world.run(secs(1));
+    world.act(|tenants, _, _| {
+        for queue in 0..4 {
+            tenants.set_irq(Ring::Transmit, queue, CpuId(3));
+            // Of none: nothing changes.
+            tenants.set_irq(Ring::Transmit, queue, CpuId(1000));
+        }
+    });
+    world.run(secs(2));
+    let senders = &world.work.inner.nic.senders;
+    assert!(
+        senders.iter().all(|sender| sender.cpu == CpuId(3)),
+        "{senders:?}"
+    );
+    let receive = &world.work.inner.nic.steering;
+    assert!(receive.iter().any(|queue| queue.irq != CpuId(3)));
+}
