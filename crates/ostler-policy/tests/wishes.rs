@@ -117,7 +117,8 @@ fn what_is_sent_is_seen_to_on_the_core_that_sends_it() {
     irqs.last_mut().expect("one that sends").queue = 77;
     let plan = decide_now(&facts, &seen, &intent, &State::default()).plan;
     assert_eq!(check(&facts, &seen, &intent, None, &plan), []);
-    assert_eq!(plan.nics[0].queues, before.queues);
+    let nic = &plan.nics[0];
+    assert_eq!((nic.queues, &nic.xps), (before.queues, &before.xps));
 }
 
 #[test]
