@@ -496,12 +496,14 @@ impl Work for Tenants {
     }
 
     fn interrupted(&mut self, cpu: CpuId, token: u64, now: Nanos, out: &mut Effects) {
-        let poller = (token & !KIND) as u32;
+        let number = token & !KIND;
+        let poller = number as u32;
         match token & KIND {
             HARD => self.poll(poller, now, out),
             SOFT => self.polled(poller, cpu, now, out),
             SENT_HARD => self.sees_sent(poller, out),
             SENT_SOFT => self.saw_sent(poller, now, out),
+            TICK => self.ticked((number >> 24) as u32, (number & 0xff_ffff) as u32, cpu, out),
             _ => {}
         }
     }

@@ -5,11 +5,11 @@
 //!
 //! Where a guest's kernel does so is for the costs to say ([`crate::path::Costs::guest_tick`]): older ones stop it at once.
 
-use ostler_model::Nanos;
+use ostler_model::{CpuId, Nanos};
 
 use super::{TICK, Tenants};
 use crate::guest::Told;
-use crate::work::Effects;
+use crate::work::{Effect, Effects, Interrupt};
 
 impl Tenants {
     /// A guest's next tick; they go by when it booted, and are those of all its vCPUs that are busy.
@@ -34,7 +34,8 @@ impl Tenants {
         out.alarm(at, TICK | u64::from(g) << 24 | u64::from(v));
     }
 
-    /// A tick that a vCPU has kept is due.
+    /// A tick that a vCPU has kept is due: its timer interrupts the core that it had last, whether it still sleeps or waits for one by now (KVM's timer is on the core
+    /// where the vCPU was loaded until it is loaded elsewhere). One that runs has taken the timer along.
     pub(super) fn tick(&mut self, g: u32, v: u32, out: &mut Effects) {
         let guest = &mut self.guests[g as usize];
         let vcpu = &mut guest.vcpus[v as usize];
@@ -42,8 +43,25 @@ impl Tenants {
         if guest.dead || vcpu.told != Told::Sleep || !vcpu.ticks {
             return;
         }
+        out.0.push(Effect::Interrupt {
+            cpu: vcpu.cpu,
+            interrupt: Interrupt {
+                token: TICK | u64::from(g) << 24 | u64::from(v),
+                work: self.costs.hardirq,
+                softirq: false,
+            },
+        });
+    }
+
+    /// The timer's interrupt is over.
+    pub(super) fn ticked(&mut self, g: u32, v: u32, cpu: CpuId, out: &mut Effects) {
+        let guest = &mut self.guests[g as usize];
+        let vcpu = &mut guest.vcpus[v as usize];
+        if guest.dead || vcpu.told != Told::Sleep || !vcpu.ticks {
+            return;
+        }
         vcpu.ticked = true;
         vcpu.interrupts += 1;
-        out.notify(vcpu.thread);
+        out.notify_from(vcpu.thread, cpu);
     }
 }

@@ -1,6 +1,7 @@
 //! What requests that come together share, and packets that only acknowledge.
 
 use super::*;
+use crate::work::{Effect, Effects};
 
 const SERVICE: Nanos = Nanos::from_micros(40);
 const COPY: Nanos = Nanos::from_micros(6);
@@ -154,6 +155,49 @@ fn a_vcpu_that_has_worked_keeps_its_tick_until_that_wakes_it() {
     );
     // At 1, 3, 5, ... 19 ms a request; in between, at 4, 8, 12, 16, 20 a tick.
     assert_eq!(interrupts(2, &[2, 5, 14, 100]), [1, 3, 7 + 3, 10 + 5]);
+}
+
+/// So a core that has been marked for somebody looks, whether or not it is for the vCPU whose timer that is.
+#[test]
+fn a_tick_that_a_vcpu_has_kept_interrupts_the_core_that_it_had_last() {
+    let costs = Costs {
+        guest_tick: Nanos::from_millis(4),
+        ..free()
+    };
+    let guests = vec![guest(1, 1, serve(1, Time::Fixed(SERVICE)))];
+    let one = load(&[0], 1000.0, 0.0015, Arrivals::Even);
+    let mut world = world(guests, vec![one], costs, 5);
+    world.run(Nanos::from_millis(2));
+    let (interrupts, token) = world.act(|tenants, now, _| {
+        let (before, mut out) = (tenants.guests[0].vcpus[0].interrupts, Effects::default());
+        tenants.tick(0, 0, &mut out);
+        let cpu = tenants.guests[0].vcpus[0].cpu;
+        let [Effect::Interrupt { cpu: at, interrupt }] = out.0[..] else {
+            panic!("an interrupt and nothing else: {out:?}");
+        };
+        assert_eq!((at, interrupt.softirq), (cpu, false));
+        assert_eq!(tenants.guests[0].vcpus[0].interrupts, before, "not yet");
+        let mut out = Effects::default();
+        tenants.interrupted(cpu, interrupt.token, now, &mut out);
+        let wakes = Effect::Notify {
+            thread: tenants.guests[0].vcpus[0].thread,
+            from: Some(cpu),
+        };
+        assert_eq!(out.0, [wakes]);
+        (
+            tenants.guests[0].vcpus[0].interrupts - before,
+            interrupt.token,
+        )
+    });
+    assert_eq!(interrupts, 1);
+    // One that has a core has taken the timer along.
+    world.act(|tenants, now, _| {
+        tenants.guests[0].vcpus[0].told = crate::guest::Told::Poll;
+        let mut out = Effects::default();
+        tenants.tick(0, 0, &mut out);
+        tenants.interrupted(CpuId(0), token, now, &mut out);
+        assert_eq!(out.0, []);
+    });
 }
 
 #[test]
