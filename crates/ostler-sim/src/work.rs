@@ -98,6 +98,26 @@ impl Effects {
         });
     }
 
+    /// A hard interrupt for a core.
+    pub fn interrupt(&mut self, cpu: CpuId, token: u64, work: Nanos) {
+        let interrupt = Interrupt {
+            token,
+            work,
+            softirq: false,
+        };
+        self.0.push(Effect::Interrupt { cpu, interrupt });
+    }
+
+    /// A softirq for a core.
+    pub fn softirq(&mut self, cpu: CpuId, token: u64, work: Nanos) {
+        let interrupt = Interrupt {
+            token,
+            work,
+            softirq: true,
+        };
+        self.0.push(Effect::Interrupt { cpu, interrupt });
+    }
+
     /// [`Work::alarm`] is to be called at a time.
     pub fn alarm(&mut self, at: Nanos, token: u64) {
         self.0.push(Effect::Alarm { at, token });

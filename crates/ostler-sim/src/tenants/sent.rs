@@ -8,7 +8,7 @@
 use ostler_model::{CpuId, Nanos};
 
 use super::{SENT, SENT_HARD, SENT_SOFT, Tenants};
-use crate::work::{Effect, Effects, Interrupt};
+use crate::work::Effects;
 
 impl Tenants {
     /// A core sends an answer of this queue of its guest.
@@ -37,14 +37,7 @@ impl Tenants {
         sender.cpu = sender.irq;
         sender.raised = Some(now);
         sender.interrupts += 1;
-        out.0.push(Effect::Interrupt {
-            cpu: sender.cpu,
-            interrupt: Interrupt {
-                token: SENT_HARD | u64::from(ring),
-                work: self.costs.hardirq,
-                softirq: false,
-            },
-        });
+        out.interrupt(sender.cpu, SENT_HARD | u64::from(ring), self.costs.hardirq);
     }
 
     /// The moderation time is over.
@@ -60,14 +53,7 @@ impl Tenants {
     pub(super) fn sees_sent(&mut self, ring: u32, out: &mut Effects) {
         let sender = &mut self.nic.senders[ring as usize];
         sender.gone = false;
-        out.0.push(Effect::Interrupt {
-            cpu: sender.cpu,
-            interrupt: Interrupt {
-                token: SENT_SOFT | u64::from(ring),
-                work: self.costs.sent,
-                softirq: true,
-            },
-        });
+        out.softirq(sender.cpu, SENT_SOFT | u64::from(ring), self.costs.sent);
     }
 
     /// The softirq is over; what was sent meanwhile has the next.

@@ -9,7 +9,7 @@ use ostler_model::{CpuId, Nanos};
 
 use super::{TICK, Tenants};
 use crate::guest::Told;
-use crate::work::{Effect, Effects, Interrupt};
+use crate::work::Effects;
 
 impl Tenants {
     /// A guest's next tick; they go by when it booted, and are those of all its vCPUs that are busy.
@@ -43,14 +43,11 @@ impl Tenants {
         if guest.dead || vcpu.told != Told::Sleep || !vcpu.ticks {
             return;
         }
-        out.0.push(Effect::Interrupt {
-            cpu: vcpu.cpu,
-            interrupt: Interrupt {
-                token: TICK | u64::from(g) << 24 | u64::from(v),
-                work: self.costs.hardirq,
-                softirq: false,
-            },
-        });
+        out.interrupt(
+            vcpu.cpu,
+            TICK | u64::from(g) << 24 | u64::from(v),
+            self.costs.hardirq,
+        );
     }
 
     /// The timer's interrupt is over.

@@ -9,7 +9,7 @@ use crate::net::nic::{TURN, WATCHDOG};
 use crate::net::vhost::{Doing, TAP};
 use crate::net::{Loss, Stage};
 use crate::path::Distance;
-use crate::work::{Effect, Effects, Interrupt, Next};
+use crate::work::{Effect, Effects, Next};
 
 /// A cost for so many 1024ths of a packet.
 pub(super) fn scaled(cost: Nanos, packets: u32) -> u64 {
@@ -204,14 +204,7 @@ impl Tenants {
         entry.fresh = poller < queues;
         entry.raised = Some(now);
         entry.interrupts += 1;
-        out.0.push(Effect::Interrupt {
-            cpu: entry.cpu,
-            interrupt: Interrupt {
-                token: HARD | u64::from(poller),
-                work: self.costs.hardirq,
-                softirq: false,
-            },
-        });
+        out.interrupt(entry.cpu, HARD | u64::from(poller), self.costs.hardirq);
     }
 
     /// The moderation time, or the watchdog's, is over.
@@ -268,14 +261,7 @@ impl Tenants {
         entry.active = !batch.is_empty();
         entry.batch = batch;
         if entry.active {
-            out.0.push(Effect::Interrupt {
-                cpu,
-                interrupt: Interrupt {
-                    token: SOFT | u64::from(poller),
-                    work: Nanos(work),
-                    softirq: true,
-                },
-            });
+            out.softirq(cpu, SOFT | u64::from(poller), Nanos(work));
         }
     }
 
