@@ -28,7 +28,7 @@ pub use fault::{Fault, FaultKind, TimedFault, TimedKind};
 pub use fleet::{Fleet, FleetPlacement, Vms};
 pub use guest::{Guest, Service, Workload};
 pub use host::{Caches, Cpus, Host, Node};
-pub use load::{Arrivals, Load, Step};
+pub use load::{Arrivals, KEYS, Load, Step};
 pub use policy::{Expectation, HostScheduler, PageTiering, Policy, Weights};
 pub use program::{
     Barrier, Files, Forward, Heat, HeatPhase, Lock, MPKI, Program, Serve, Time, Wait, Wakeups,

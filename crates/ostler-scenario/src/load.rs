@@ -54,6 +54,12 @@ pub struct Step {
 /// The load generator's word for how many requests a connection may have on their way.
 pub(crate) const DEPTH: &str = "--depth";
 
+/// Its word for how many different keys are asked for.
+const KEYS_WORD: &str = "--keys";
+
+/// How many there are unless told (`ostler-load memcached --help`).
+pub const KEYS: u32 = 10_000;
+
 /// The most that it takes.
 pub(crate) const DEPTH_MAX: u32 = 1024;
 
@@ -78,29 +84,44 @@ impl Load {
 
     /// The same, or the word that is none.
     pub(crate) fn said_depth(&self) -> Result<u32, &str> {
-        let mut words = self.args.iter().map(String::as_str);
-        let mut depth = 1;
-        while let Some(word) = words.next() {
-            let said = match word.strip_prefix(DEPTH) {
-                Some("") => Some(words.next().unwrap_or_default()),
-                Some(rest) => rest.strip_prefix('='),
-                None => None,
-            };
-            if let Some(said) = said {
-                let number = said.parse().ok();
-                depth = number
-                    .filter(|number| (1..=DEPTH_MAX).contains(number))
-                    .ok_or(said)?;
-            }
-        }
-        Ok(depth)
+        self.said(DEPTH).try_fold(1, |_, said| {
+            let number = said.parse().ok();
+            number
+                .filter(|number| (1..=DEPTH_MAX).contains(number))
+                .ok_or(said)
+        })
     }
 
-    /// Whether it has other words for the load generator than that.
-    pub fn says_more_than_depth(&self) -> bool {
+    /// How many different keys are asked for, by the words for the load generator, which refuses what is none.
+    pub fn keys(&self) -> u32 {
+        let said = self.said(KEYS_WORD).last();
+        said.and_then(|said| said.parse().ok()).unwrap_or(KEYS)
+    }
+
+    /// What is said of a word for the load generator, each time that it comes, as two words or as one.
+    fn said(&self, name: &'static str) -> impl Iterator<Item = &str> {
+        let mut words = self.args.iter().map(String::as_str);
+        std::iter::from_fn(move || {
+            loop {
+                match words.next()?.strip_prefix(name) {
+                    Some("") => return Some(words.next().unwrap_or_default()),
+                    Some(rest) => {
+                        if let Some(said) = rest.strip_prefix('=') {
+                            return Some(said);
+                        }
+                    }
+                    None => {}
+                }
+            }
+        })
+    }
+
+    /// Whether it has other words for the load generator than these two.
+    pub fn says_more(&self) -> bool {
         let mut words = self.args.iter().map(String::as_str);
         while let Some(word) = words.next() {
-            match word.strip_prefix(DEPTH) {
+            let known = [DEPTH, KEYS_WORD];
+            match known.iter().find_map(|known| word.strip_prefix(known)) {
                 Some("") => {
                     words.next();
                 }
@@ -132,22 +153,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn depth_is_what_the_load_generator_would_make_of_its_words() {
+    fn depth_and_keys_are_what_the_load_generator_would_make_of_its_words() {
         let load = |args: &[&str]| Load {
             args: args.iter().map(|word| (*word).to_owned()).collect(),
             ..Load::new("lc", 4, Vec::new())
         };
-        for (args, depth, more) in [
-            (&[][..], 1, false),
-            (&["--keys", "1000"], 1, true),
-            (&["--depth", "3"], 3, false),
-            (&["--depth=4"], 4, false),
-            (&["--keys", "9", "--depth", "2"], 2, true),
-            (&["--depths", "7"], 1, true),
+        for (args, depth, keys, more) in [
+            (&[][..], 1, KEYS, false),
+            (&["--keys", "1000"], 1, 1000, false),
+            (&["--depth", "3"], 3, KEYS, false),
+            (&["--depth=4"], 4, KEYS, false),
+            (&["--keys=9", "--depth", "2", "--keys", "8"], 2, 8, false),
+            (&["--keys", "9", "--max-value", "2"], 1, 9, true),
+            (&["--depths", "7"], 1, KEYS, true),
+            (&["--keyspace=7"], 1, KEYS, true),
         ] {
             let load = load(args);
             assert_eq!(load.said_depth(), Ok(depth));
-            assert_eq!(load.says_more_than_depth(), more);
+            assert_eq!(load.keys(), keys);
+            assert_eq!(load.says_more(), more);
         }
         for (args, word) in [
             (&["--depth", "x"][..], "x"),

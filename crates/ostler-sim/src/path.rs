@@ -48,6 +48,10 @@ pub struct Costs {
     pub vhost_wake: Nanos,
     /// Between ticks that a guest's vCPU keeps when it sleeps; zero: it stops them.
     pub guest_tick: Nanos,
+    /// To set a guest's timer.
+    pub set_timer: Nanos,
+    /// What memcached's thread takes that sees to its lists, each time that it looks; zero: there is none.
+    pub upkeep: Nanos,
     /// An interrupt in a guest.
     pub interrupt: Nanos,
     /// What sending an IPI takes of the sender.
@@ -106,6 +110,8 @@ impl Default for Costs {
             vcpu_wake: Nanos::ZERO,
             vhost_wake: Nanos::ZERO,
             guest_tick: Nanos::ZERO,
+            set_timer: Nanos::ZERO,
+            upkeep: Nanos::ZERO,
             interrupt: ns(table::INTERRUPT),
             ipi: ns(table::IPI),
             guest_rx: ns(table::GUEST_STACK),
@@ -149,6 +155,8 @@ impl Costs {
             exit: code(self.exit),
             vcpu_wake: code(self.vcpu_wake),
             vhost_wake: code(self.vhost_wake),
+            set_timer: code(self.set_timer),
+            upkeep: code(self.upkeep),
             start: code(self.start),
             interrupt: code(self.interrupt),
             ipi: code(self.ipi),
@@ -178,6 +186,8 @@ impl Costs {
             steer: ns(emulated::STEER),
             request: ns(emulated::REQUEST),
             guest_tick: ns(emulated::GUEST_TICK),
+            set_timer: ns(emulated::MISSED_TICK),
+            upkeep: ns(emulated::UPKEEP),
             // Counted with the wake-up.
             ipi: Nanos::ZERO,
             vcpu_wake: beyond(emulated::VCPU_WAKE, switch).saturating_sub(costs.interrupt),

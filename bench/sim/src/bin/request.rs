@@ -1,8 +1,8 @@
 //! What a request takes of its guest's host, counted in runs: the sources of `crates/ostler-sim/src/costs/emulated.rs`, and what to hold a simulated run against.
 //!
-//! `wakes RUN...` reads runs of the lab that were traced (`ostler lab run bench/sim/request.toml --trace sched_switch`). In each second of a load it counts the requests that were answered, how often the guest's
-//! vCPUs and the workers of its queues were woken, and how long they ran, and finds what of that goes with a request and what with a wake-up: least squares, without a constant,
-//! since a second in which nothing is done takes nothing. Whoever is taken off its core by another isn't woken when it comes back.
+//! `wakes RUN...` reads runs of the lab that were traced (`ostler lab run bench/sim/request.toml --trace sched_switch,timer:hrtimer_expire_entry`). In each second of a load it counts the requests that were answered, how often the guest's
+//! vCPUs and the workers of its queues were woken, which timers of guests' were due between ticks, and how long they ran, and finds what of that goes with a request, what with a wake-up and what with such a timer, which is a
+//! thread of memcached's that looks after its lists: least squares, without a constant, since a second in which nothing is done takes nothing. Whoever is taken off its core by another isn't woken when it comes back.
 //!
 //! `softirqs RUN...` does the same for softirqs on cores of queues and the NIC's interrupts, which the steward's record has, and tells how many interrupts there were for an answer.
 //!
@@ -15,10 +15,14 @@
 //! `loads FILE...` reads the JSON lines of runs, of the lab's and of simulated ones, and tells the guest's CPU time with its workers for an answer, by policy, rate and round: of all seconds but
 //! the first of each step.
 
+#[path = "../fit.rs"]
+mod fit;
 #[path = "../polls.rs"]
 mod polls;
 #[path = "../runs.rs"]
 mod runs;
+#[path = "../timers.rs"]
+mod timers;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -32,6 +36,8 @@ use ostler_outcome::events::{Cell, Event, Stamped};
 use ostler_record::{Period, Reader, Wall};
 use ostler_sim::costs::emulated;
 use serde_json::Value;
+
+use fit::{Fit, fit};
 
 #[derive(Parser)]
 enum Args {
@@ -241,49 +247,17 @@ fn did(trace: &Path, threads: &HashMap<u32, Kind>, windows: &[Window]) -> Result
     Ok(all)
 }
 
-/// Two causes, and the figure that they come to.
-type Row = ([f64; 2], f64);
-
-/// Twos of causes that explain a figure by a sum without a constant.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Fit {
-    /// What goes with each of the causes, and its standard error.
-    each: [(f64, f64); 2],
-    /// The share of the figures' scatter that is explained.
-    r2: f64,
-}
-
-fn fit(rows: &[Row]) -> Option<Fit> {
-    let sum = |of: &dyn Fn(&Row) -> f64| rows.iter().map(of).sum::<f64>();
-    let (aa, bb) = (sum(&|r| r.0[0] * r.0[0]), sum(&|r| r.0[1] * r.0[1]));
-    let ab = sum(&|r| r.0[0] * r.0[1]);
-    let (ay, by) = (sum(&|r| r.0[0] * r.1), sum(&|r| r.0[1] * r.1));
-    let det = aa * bb - ab * ab;
-    if rows.len() < 3 || det <= 0.0 {
-        return None;
-    }
-    let (a, b) = ((ay * bb - by * ab) / det, (by * aa - ay * ab) / det);
-    let left = sum(&|r| (r.1 - a * r.0[0] - b * r.0[1]).powi(2));
-    let mean = sum(&|r| r.1) / rows.len() as f64;
-    let scatter = sum(&|r| (r.1 - mean).powi(2));
-    let variance = left / (rows.len() - 2) as f64;
-    let error = |other: f64| (variance * other / det).sqrt();
-    Some(Fit {
-        each: [(a, error(bb)), (b, error(aa))],
-        r2: 1.0 - left / scatter,
-    })
-}
-
-/// What a request and a wake-up or an interrupt take, in words.
-fn say(fit: &Fit, what: &str, instruction_ns: f64, seconds: usize) -> String {
-    let told = |(each, error): (f64, f64)| {
-        let instructions = |s: f64| s * 1e9 / instruction_ns;
-        format!("{:.0} ± {:.0}", instructions(each), instructions(error))
-    };
+/// What causes take, in words.
+fn say<const N: usize>(fit: &Fit<N>, what: [&str; N], ns: f64, seconds: usize) -> String {
+    let instructions = |s: f64| s * 1e9 / ns;
+    let told = fit.each.iter().zip(what).map(|((each, error), what)| {
+        let (each, error) = (instructions(*each), instructions(*error));
+        format!("{each:.0} ± {error:.0} {what}")
+    });
+    let told: Vec<_> = told.collect();
     format!(
-        "{} instructions a request, {} {what} ({seconds} seconds, R2 {:.3})",
-        told(fit.each[0]),
-        told(fit.each[1]),
+        "instructions: {} ({seconds} seconds, R2 {:.3})",
+        told.join(", "),
         fit.r2
     )
 }
@@ -384,7 +358,10 @@ fn softirqs(runs: &[PathBuf]) -> Result<()> {
     let fit = fit(&rows).context(
         "requests and interrupts can't be told apart; name runs whose queues have cores of their own",
     )?;
-    println!("{}", say(&fit, "an interrupt", ns, rows.len()));
+    println!(
+        "{}",
+        say(&fit, ["a request", "an interrupt"], ns, rows.len())
+    );
     Ok(())
 }
 
@@ -472,10 +449,10 @@ fn whole(rate: f64) -> u64 {
 }
 
 fn wakes(runs: &[PathBuf], policies: &[String]) -> Result<()> {
-    let mut rows: [Vec<Row>; 2] = [Vec::new(), Vec::new()];
+    let (mut vcpu_rows, mut worker_rows) = (Vec::new(), Vec::new());
     let ns = instruction_ns(runs)?;
     println!(
-        "run / cell / policy, second: rate, answers; vCPUs: wake-ups, ms; workers: wake-ups, ms"
+        "run / cell / policy, second: rate, answers; vCPUs: wake-ups, timers, ms; workers: wake-ups, ms"
     );
     for run in runs {
         for told in told(&run.join("events.jsonl"))? {
@@ -484,11 +461,17 @@ fn wakes(runs: &[PathBuf], policies: &[String]) -> Result<()> {
             }
             let cell = run.join(format!("results/cell-{}", told.cell.index));
             let threads = threads(&cell.join("record.db"), &told.cell.guest)?;
-            let did = did(&cell.join("trace.txt"), &threads, &told.windows)?;
+            let trace = cell.join("trace.txt");
+            let did = did(&trace, &threads, &told.windows)?;
+            let file = File::open(&trace)
+                .with_context(|| format!("could not read {}", trace.display()))?;
+            let timers = timers::between_ticks(BufReader::new(file).lines())?;
             for (second, (window, did)) in told.windows.iter().zip(&did).enumerate() {
                 let [vcpus, workers] = *did;
+                let in_it = |at: &&f64| (window.from..window.to).contains(*at);
+                let timers = timers.iter().filter(in_it).count() as f64;
                 println!(
-                    "{} / {} / {}, {second}: {}, {}; {}, {:.1}; {}, {:.1}",
+                    "{} / {} / {}, {second}: {}, {}; {}, {timers}, {:.1}; {}, {:.1}",
                     run.display(),
                     told.cell.index,
                     told.cell.policy,
@@ -499,18 +482,21 @@ fn wakes(runs: &[PathBuf], policies: &[String]) -> Result<()> {
                     workers.wakes,
                     workers.ran * 1e3,
                 );
-                for (rows, did) in rows.iter_mut().zip([vcpus, workers]) {
-                    rows.push(([window.answers, did.wakes], did.ran));
-                }
+                vcpu_rows.push(([window.answers, vcpus.wakes, timers], vcpus.ran));
+                worker_rows.push(([window.answers, workers.wakes], workers.ran));
             }
         }
     }
-    for (who, rows) in ["vCPUs", "workers"].iter().zip(&rows) {
-        let fit = fit(rows).with_context(|| {
-            format!("{who}: requests and wake-ups can't be told apart; name runs of several rates")
-        })?;
-        println!("{who}: {}", say(&fit, "a wake-up", ns, rows.len()));
-    }
+    let found = fit(&vcpu_rows).context(
+        "vCPUs: requests, wake-ups and timers can't be told apart; name runs of several rates, traced with `timer:hrtimer_expire_entry`",
+    )?;
+    let what = ["a request", "a wake-up", "a timer between ticks"];
+    println!("vCPUs: {}", say(&found, what, ns, vcpu_rows.len()));
+    let found = fit(&worker_rows).context(
+        "workers: requests and wake-ups can't be told apart; name runs of several rates",
+    )?;
+    let what = ["a request", "a wake-up"];
+    println!("workers: {}", say(&found, what, ns, worker_rows.len()));
     Ok(())
 }
 
@@ -557,23 +543,6 @@ fn loads(files: &[PathBuf]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_sum_of_two_causes_is_taken_apart() {
-        let rows: Vec<_> = (1..20)
-            .map(|at| {
-                let (a, b) = (f64::from(at), f64::from(at * at % 7));
-                ([a, b], 3.0 * a + 0.5 * b)
-            })
-            .collect();
-        let found = fit(&rows).expect("two causes");
-        assert!((found.each[0].0 - 3.0).abs() < 1e-9 && (found.each[1].0 - 0.5).abs() < 1e-9);
-        assert!(found.r2 > 0.999_999);
-        let same: Vec<_> = (1..20)
-            .map(|at| ([f64::from(at), 2.0 * f64::from(at)], 1.0))
-            .collect();
-        assert_eq!(fit(&same), None, "they go together");
-    }
 
     /// A second's.
     fn window(from: f64) -> Window {

@@ -21,18 +21,24 @@ costs! {
     /// What RPS leaves of it to the interrupt's core.
     STEER = 295.0 Instructions, "assumed: half, as of vSPACE's fig. 11";
     /// A request of memcached in its guest: the kernel's ways in and out, the thread's work, and the exit that tells the device.
-    REQUEST = 46_031.0 Instructions, "bench/sim/src/bin/request.rs: CPU time of the guest's vCPUs by requests and wake-ups, 17 seconds at 1200 and 2400 a second; standard error 3100";
+    REQUEST = 32_904.0 Instructions, "bench/sim/src/bin/request.rs wakes: CPU time of the guest's vCPUs by requests, wake-ups and timers between ticks, 16 seconds at 1200 and 2400 a second (bench/sim/request.toml, R2 0.991); standard error 2000";
     /// To wake a vCPU that sleeps, until it sleeps again: the sender's part, KVM's ways out of and into its wait, the switch, the interrupt, and the guest's ways out of and into idle.
-    VCPU_WAKE = 26_691.0 Instructions, "bench/sim/src/bin/request.rs, likewise; standard error 2300";
+    VCPU_WAKE = 21_988.0 Instructions, "bench/sim/src/bin/request.rs, likewise; standard error 1400";
     /// Between ticks that a vCPU keeps when it sleeps.
     GUEST_TICK = 4_000_000.0 Nanos, "kernel/Kconfig.hz: HZ=250, Debian's; kernel/sched/idle.c: without a driver for idle states a CPU keeps its tick until that wakes it (f4c31b07b136), which the lab's guest does";
     /// A message in vhost's worker, a direction.
-    VHOST = 5683.0 Instructions, "bench/sim/src/bin/request.rs, likewise of its workers, half of a request's 11,365; standard error of that 600";
+    VHOST = 6870.0 Instructions, "bench/sim/src/bin/request.rs, likewise of its workers by requests and wake-ups, half of a request's 13,740; standard error of that 800";
     /// To stop a vCPU in its guest for another thread, the switch among it, whichever scheduler makes that: from an interrupt's exit to the switch, beyond what such an exit takes that stops nobody, and
     /// from the switch back to it to its entry.
     STOP = 9783.0 Instructions, "bench/sim/src/bin/stops.rs: mean of six vCPUs that compute, of anubis-small's traced run at 2a9c808, 13,451 stops under the kernel's scheduler (9719 to 9987) and ours (9446 to 9899)";
     /// A guest's tick that came while its vCPU was stopped, which it has when it comes back: the exit that sets the next. (What the guest's kernel does in it wasn't counted, and is left out.)
     MISSED_TICK = 4468.0 Instructions, "bench/sim/src/bin/stops.rs: exits for an MSR of the six vCPUs of STOP, of which each has about 300 a second whatever it has of a core; means of 4014 to 4902";
+    /// What memcached's thread takes that sees to its lists, each time that it looks.
+    UPKEEP = 34_014.0 Instructions, "bench/sim/src/bin/request.rs, likewise: a timer between ticks takes 38,482 (standard error 4600) beside the wake-up, of which an exit sets the next (MISSED_TICK)";
+    /// The share of requests that ask for an item which is cold and has been asked for before, so that it is to be warm.
+    UPKEEP_WARMED = 0.138 Number, "docs/sim.md: memcached's `stats` in the lab's guest: 2852 of `moves_to_warm` by 20,644 of `cmd_get`, in vspace-ramp under time sharing with four queues, by hand; 0.12 to 0.17 of each four seconds";
+    /// The share that write.
+    UPKEEP_WRITTEN = 0.0323 Number, "docs/sim.md; crates/ostler-load/src/proto/keyspace.rs: one in 31";
     /// To wake a worker, with the switch.
-    VHOST_WAKE = 7698.0 Instructions, "bench/sim/src/bin/request.rs, likewise; standard error 620";
+    VHOST_WAKE = 7565.0 Instructions, "bench/sim/src/bin/request.rs, likewise; standard error 1100";
 }

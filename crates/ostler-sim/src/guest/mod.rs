@@ -11,6 +11,7 @@
 //! | [`queue`] | the guest's scheduler: who is next on a vCPU |
 //! | [`place`] | on which vCPU a woken task runs, by what the guest knows of its host |
 //! | [`cache`] | files that are in memory, or not |
+//! | [`upkeep`] | when memcached sees to its lists |
 //!
 //! Times in here are work: nanoseconds of a core at full speed. A guest's slices are measured so, too; what is stolen from it is not held against its
 //! tasks.
@@ -25,6 +26,7 @@ pub mod place;
 pub mod program;
 pub mod queue;
 pub mod spec;
+pub mod upkeep;
 
 use std::collections::VecDeque;
 
@@ -36,6 +38,7 @@ use cache::FileCache;
 use place::Placing;
 use program::{Barrier, Lock, Service};
 pub use spec::{GuestSpec, Program};
+use upkeep::Upkeep;
 
 /// What a vCPU's time went to; whoever adds it up gets what its thread ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -143,6 +146,8 @@ pub enum Then {
     Ipi(u32),
     /// The disk is told of a task's block.
     Disk(u32),
+    /// A timer is set for a task.
+    Timer(u32, Nanos),
 }
 
 /// What a vCPU's thread was told to do last.
@@ -192,6 +197,8 @@ pub struct Vcpu {
     pub tick_at: Option<Nanos>,
     /// Tasks whose blocks have come.
     pub blocks: Vec<u32>,
+    /// Tasks whose timers are due.
+    pub due: Vec<u32>,
     /// Queue pairs that the softirq polls.
     pub polling: u64,
     /// What softirqs took since tasks ran, to have them share.
@@ -231,6 +238,7 @@ impl Vcpu {
             ticks: false,
             tick_at: None,
             blocks: Vec::new(),
+            due: Vec::new(),
             polling: 0,
             soft_spent: Nanos::ZERO,
             tasks_turn: Nanos::ZERO,
@@ -299,6 +307,8 @@ pub struct Guest {
     pub away: bool,
     /// Whether it is dead.
     pub dead: bool,
+    /// When its thread looks that sees to what it keeps, where it has one.
+    pub upkeep: Option<Upkeep>,
     /// What it counts by itself: rounds, blocks, operations.
     pub done: u64,
     /// Draws times.

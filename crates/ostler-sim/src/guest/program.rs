@@ -58,6 +58,7 @@ impl Program {
             | Program::Barrier { tasks, .. }
             | Program::Lock { tasks, .. }
             | Program::Disk { tasks } => *tasks,
+            Program::Upkeep { .. } => 1,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Guests as plain values, and what the workloads that scenarios name do in one.
 
 use ostler_model::{Bytes, GuestId, Nanos};
+use ostler_scenario::KEYS;
 pub use ostler_scenario::Workload;
 
 use crate::costs::{INSTRUCTION_NS, path};
@@ -27,6 +28,12 @@ pub enum Time {
 const ETC_SCALE: f64 = 214.476;
 const ETC_SHAPE: f64 = 0.348_238;
 
+/// The size of one of them, bytes.
+pub(super) fn value(stream: &mut Stream) -> f64 {
+    // memcached's items end at a megabyte.
+    stream.pareto(0.0, ETC_SCALE, ETC_SHAPE).min(1_048_576.0)
+}
+
 impl Time {
     /// One of them.
     pub fn draw(&self, stream: &mut Stream) -> Nanos {
@@ -34,11 +41,7 @@ impl Time {
             Time::Fixed(time) => time,
             Time::Exponential(mean) => nanos(stream.exponential(mean.0 as f64)),
             Time::LogNormal(median, sigma) => nanos(stream.log_normal(median.0 as f64, sigma)),
-            Time::Etc(base, per_byte) => {
-                // memcached's items end at a megabyte.
-                let bytes = stream.pareto(0.0, ETC_SCALE, ETC_SHAPE).min(1_048_576.0);
-                base.saturating_add(nanos(per_byte * bytes))
-            }
+            Time::Etc(base, per_byte) => base.saturating_add(nanos(per_byte * value(stream))),
             Time::Either(first, second, chance) => {
                 if stream.chance(chance) {
                     second
@@ -133,6 +136,13 @@ pub enum Program {
         /// Whether the guest is told which threads share a lock; otherwise it has to find out.
         declared: bool,
     },
+    /// A thread of memcached's beside those that serve, which sees to its lists ([`super::upkeep`]).
+    Upkeep {
+        /// What looking takes, each time.
+        work: Nanos,
+        /// How many items there are.
+        keys: u32,
+    },
     /// They have a disk bring or take one block after the other.
     Disk {
         /// How many there are.
@@ -190,7 +200,14 @@ pub fn programs(workload: Workload, vcpus: u32, costs: &Costs) -> Vec<Program> {
         round: Nanos::from_millis(1),
     };
     match workload {
-        Workload::Memcached => vec![serve(vcpus, Sharing::Connection, memcached)],
+        Workload::Memcached => {
+            let mut programs = vec![serve(vcpus, Sharing::Connection, memcached)];
+            programs.extend((costs.upkeep > Nanos::ZERO).then_some(Program::Upkeep {
+                work: costs.upkeep,
+                keys: KEYS,
+            }));
+            programs
+        }
         Workload::Redis => vec![serve(1, Sharing::Connection, memcached)],
         Workload::Nginx => vec![nginx],
         // A read and a write: as the kernel's ways.

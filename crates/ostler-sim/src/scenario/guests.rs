@@ -100,7 +100,16 @@ pub fn tenants(scenario: &Scenario, cell: CellLoad) -> TenantsOf {
             });
         }
     }
-    let guests = all().map(|(at, name)| guest_spec(&scenario.guests[at], &name, &costs));
+    let keys = |guest: &Guest| {
+        let asks = |load: &&Load| load.guest == guest.name;
+        let own = Some(&scenario.loads[cell.load]).filter(asks);
+        own.or_else(|| scenario.loads.iter().find(asks))
+            .map(Load::keys)
+    };
+    let guests = all().map(|(at, name)| {
+        let guest = &scenario.guests[at];
+        guest_spec(guest, &name, keys(guest), &costs)
+    });
     TenantsOf {
         spec: TenantsSpec {
             guests: guests.collect(),
@@ -234,9 +243,9 @@ fn again(load: &Load, seconds: f64) -> Vec<Step> {
     all
 }
 
-fn guest_spec(guest: &Guest, name: &str, costs: &Costs) -> GuestSpec {
+fn guest_spec(guest: &Guest, name: &str, keys: Option<u32>, costs: &Costs) -> GuestSpec {
     GuestSpec {
-        programs: programs(guest, costs),
+        programs: programs(guest, keys, costs),
         placement: match guest.wakeups {
             Wakeups::Hvm => Placement::Hvm,
             Wakeups::Pvm => Placement::Pvm,
@@ -252,8 +261,13 @@ fn guest_spec(guest: &Guest, name: &str, costs: &Costs) -> GuestSpec {
 }
 
 /// What the workload does unless told, and over it what the scenario says.
-fn programs(guest: &Guest, costs: &Costs) -> Vec<Program> {
+fn programs(guest: &Guest, asked: Option<u32>, costs: &Costs) -> Vec<Program> {
     let mut programs = spec::programs(guest.workload, guest.vcpus, costs);
+    for program in &mut programs {
+        if let (Program::Upkeep { keys, .. }, Some(asked)) = (program, asked) {
+            *keys = asked;
+        }
+    }
     let Some(own) = &guest.program else {
         return programs;
     };

@@ -178,9 +178,9 @@ pub fn left_out(scenario: &Scenario) -> Vec<String> {
             hot.join(", ")
         ));
     }
-    if scenario.loads.iter().any(Load::says_more_than_depth) {
+    if scenario.loads.iter().any(Load::says_more) {
         said.push(
-            "words for the load generator (`args`) but for `--depth` are the lab's and are left out"
+            "words for the load generator (`args`) but for `--depth` and `--keys` are the lab's and are left out"
                 .to_owned(),
         );
     }

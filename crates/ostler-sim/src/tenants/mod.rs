@@ -38,6 +38,7 @@ mod tasks;
 mod tests;
 mod ticks;
 mod tiers;
+mod timers;
 mod vcpu;
 mod ways;
 
@@ -50,6 +51,7 @@ pub use tiers::{MemoryTold, MemoryUse, Phase as HeatPhase, TiersSpec};
 use crate::guest::cache::FileCache;
 use crate::guest::place::Placing;
 use crate::guest::program::{Barrier, Lock, Service};
+use crate::guest::upkeep::Upkeep;
 use crate::guest::{Activity, Guest, GuestSpec, Phase, Program, Running, Task, Vcpu};
 use crate::load::{Client, Histogram, LoadSpec, ROUTE_MAX, Record};
 use crate::net::Net;
@@ -181,6 +183,7 @@ const TICK: u64 = 11 << 56;
 const SENT: u64 = 12 << 56;
 const SENT_HARD: u64 = 13 << 56;
 const SENT_SOFT: u64 = 14 << 56;
+const TIMER: u64 = 15 << 56;
 const KIND: u64 = 0xff << 56;
 
 impl Tenants {
@@ -295,11 +298,18 @@ impl Tenants {
             resting: false,
             away: false,
             dead: false,
+            upkeep: None,
             done: 0,
             stream: Stream::new(seed, "guest", number.into()),
         };
         guest.allow(spec.vcpus);
         for program in spec.programs {
+            if let Program::Upkeep { keys, .. } = program {
+                guest.upkeep = Some(Upkeep::new(
+                    keys,
+                    Stream::new(seed, "upkeep", number.into()),
+                ));
+            }
             add_program(&mut guest, program);
         }
         // However its tasks come together, their queues have room.
@@ -423,7 +433,10 @@ fn add_program(guest: &mut Guest, program: Program) {
         }
         Program::Files { size, memory, .. } => cache = FileCache::new(*memory, *size),
         Program::Barrier { .. } => guest.placing.finds = true,
-        Program::Serve { .. } | Program::Compute { .. } | Program::Disk { .. } => {}
+        Program::Serve { .. }
+        | Program::Compute { .. }
+        | Program::Upkeep { .. }
+        | Program::Disk { .. } => {}
     }
     // Where the first of them are is of no account to most. Those that hand lines over are compared by it, and the vCPUs of low numbers are on neighbouring cores
     // where a guest boots alone: they begin on any.
@@ -504,6 +517,7 @@ impl Work for Tenants {
             SENT_HARD => self.sees_sent(poller, out),
             SENT_SOFT => self.saw_sent(poller, now, out),
             TICK => self.ticked((number >> 24) as u32, (number & 0xff_ffff) as u32, cpu, out),
+            TIMER => self.timed((number >> 24) as u32, (number & 0xff_ffff) as u32, cpu, out),
             _ => {}
         }
     }
@@ -520,6 +534,7 @@ impl Work for Tenants {
             MEMORY => self.memory_passes(now, out),
             BOOT => self.boot(number as u32, out),
             TICK => self.tick((number >> 24) as u32, (number & 0xff_ffff) as u32, out),
+            TIMER => self.timer((number >> 24) as u32, (number & 0xff_ffff) as u32, out),
             DISK => self.block_came((number >> 24) as u32, (number & 0xff_ffff) as u32, now, out),
             _ => {}
         }

@@ -19,6 +19,7 @@ impl Tenants {
             Program::Compute { .. } | Program::Disk { .. } if guest.resting && alone => return,
             Program::Compute { .. } => Activity::Endless,
             Program::Disk { .. } => Activity::Work(self.costs.block),
+            Program::Upkeep { work, .. } => Activity::Work((*work).max(Nanos(1))),
             Program::Barrier { part, .. } => Activity::Work(part.draw(&mut guest.stream)),
             Program::Lock { think, .. } => Activity::Work(think.draw(&mut guest.stream)),
         };
@@ -51,6 +52,7 @@ impl Tenants {
             (Program::Compute { .. }, _) => {
                 self.guests[g as usize].tasks[task as usize].activity = Activity::Endless;
             }
+            (Program::Upkeep { .. }, _) => self.keep_up(g, task, v),
             (Program::Disk { .. }, Phase::Think) => {
                 let work = Nanos(self.costs.exit.0);
                 guest.vcpus[v as usize]
@@ -78,7 +80,7 @@ impl Tenants {
     }
 
     /// A task on its vCPU sleeps.
-    fn block(&mut self, g: u32, task: u32, v: u32) {
+    pub(super) fn block(&mut self, g: u32, task: u32, v: u32) {
         let guest = &mut self.guests[g as usize];
         guest.tasks[task as usize].activity = Activity::Blocked;
         guest.vcpus[v as usize].current = None;
@@ -117,6 +119,9 @@ impl Tenants {
         };
         entry.message = Some(message);
         entry.phase = Phase::Hold;
+        if let Some(upkeep) = &mut guest.upkeep {
+            upkeep.asked();
+        }
         let mut wait = false;
         let service = match &running.program {
             Program::Files { files, service, .. } => {

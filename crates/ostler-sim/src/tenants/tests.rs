@@ -3,6 +3,7 @@ mod locks;
 mod sent;
 mod shared;
 mod sockets;
+mod timers;
 
 use ostler_model::{CpuSet, Nanos, Ring};
 use proptest::prelude::*;
@@ -30,6 +31,8 @@ fn free() -> Costs {
         vcpu_wake: Nanos(0),
         vhost_wake: Nanos(0),
         guest_tick: Nanos(0),
+        set_timer: Nanos(0),
+        upkeep: Nanos(0),
         interrupt: Nanos(0),
         ipi: Nanos(0),
         guest_rx: Nanos(0),
@@ -503,6 +506,10 @@ fn program() -> impl Strategy<Value = Program> {
             }
         ),
         (1_u32..4).prop_map(|tasks| Program::Disk { tasks }),
+        (0_u64..300, 0_u32..2000).prop_map(move |(work, keys)| Program::Upkeep {
+            work: us(work),
+            keys,
+        }),
         (1_u32..20, 1_u64..40).prop_map(move |(tasks, files)| Program::Files {
             tasks,
             files,

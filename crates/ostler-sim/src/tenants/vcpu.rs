@@ -3,7 +3,7 @@
 use ostler_model::{CpuId, Nanos};
 
 use super::ways::scaled;
-use super::{BOOT, DISK, Tenants};
+use super::{BOOT, DISK, TIMER, Tenants};
 use crate::guest::place::set;
 use crate::guest::{Activity, Program, Segment, Then, Told};
 use crate::net::Stage;
@@ -65,8 +65,11 @@ impl Tenants {
     fn begin_segment(&mut self, g: u32, v: u32, cpu: CpuId, now: Nanos, out: &mut Effects) -> bool {
         let guest = &mut self.guests[g as usize];
         let vcpu = &mut guest.vcpus[v as usize];
-        let told =
-            vcpu.pending != 0 || vcpu.rescheduled || vcpu.completed || !vcpu.blocks.is_empty();
+        let told = vcpu.pending != 0
+            || vcpu.rescheduled
+            || vcpu.completed
+            || !vcpu.blocks.is_empty()
+            || !vcpu.due.is_empty();
         if told || vcpu.ticked {
             vcpu.ticks = told;
             let work = self.costs.interrupt.0 + self.costs.block.0 * vcpu.blocks.len() as u64;
@@ -290,6 +293,7 @@ impl Tenants {
                     self.wake(g, task, Activity::Work(Nanos::ZERO), v, None, out);
                 }
                 self.guests[g as usize].vcpus[v as usize].blocks = blocks;
+                self.run_due(g, v, out);
             }
             Some((Segment::Softirq(_), _)) => {
                 let mut batch = std::mem::take(&mut vcpu.batch);
@@ -331,6 +335,10 @@ impl Tenants {
                 };
                 let token = DISK | u64::from(g) << 24 | u64::from(number);
                 out.alarm(now.saturating_add(takes), token);
+            }
+            Then::Timer(task, after) => {
+                let token = TIMER | u64::from(g) << 24 | u64::from(task);
+                out.alarm(now.saturating_add(after), token);
             }
             Then::Ipi(target) => {
                 let target = &mut guest.vcpus[target as usize];
