@@ -1,6 +1,7 @@
 //! The worker: sets the emulated host up, then runs the program's cells, or stays up for a shell.
 
-use std::process::ExitCode;
+use std::path::Path;
+use std::process::{Command, ExitCode};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -142,10 +143,32 @@ fn mask(cpus: &ostler_model::CpuSet) -> String {
 
 /// Writes all results to the results disk.
 fn bring_out() -> anyhow::Result<()> {
-    let disk = disk("results")?;
-    sh("tar", &["-C", RESULTS, "-cf", &disk, "."])?;
+    archive(Path::new(RESULTS), Path::new(&disk("results")?))?;
     rustix::fs::sync();
     Ok(())
+}
+
+/// Writes a folder into an archive. Guests still run, and say what they like on their serial lines: a log that grows meanwhile is there as far as it went.
+fn archive(folder: &Path, to: &Path) -> anyhow::Result<()> {
+    let output = Command::new("tar")
+        .arg("-C")
+        .arg(folder)
+        .arg("-cf")
+        .arg(to)
+        .arg(".")
+        .output()
+        .context("could not start tar")?;
+    // 1: some files changed while they were read (GNU tar's manual, section 3.1).
+    if matches!(output.status.code(), Some(0 | 1)) {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    anyhow::bail!(
+        "could not write {} to {} with tar: {}",
+        folder.display(),
+        to.display(),
+        said.trim()
+    )
 }
 
 /// The device of the disk with this serial number.
@@ -165,7 +188,41 @@ fn disk(serial: &str) -> anyhow::Result<String> {
 mod tests {
     use ostler_model::CpuSet;
 
-    use super::mask;
+    use std::io::Write as _;
+    use std::path::Path;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::{archive, mask};
+
+    /// Guests write to their logs for as long as they run.
+    #[test]
+    fn a_log_that_grows_meanwhile_is_brought_out_and_a_folder_that_is_none_is_told() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = folder.path().join("logs/guest.log");
+        std::fs::create_dir(folder.path().join("logs")).expect("a folder");
+        std::fs::write(&log, vec![b'x'; 1 << 20]).expect("a log");
+        let to = folder.path().join("results.tar");
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut log = std::fs::File::options()
+                    .append(true)
+                    .open(&log)
+                    .expect("a log");
+                while !over.load(Ordering::Relaxed) {
+                    log.write_all(b"a guest speaks\n").expect("a line");
+                }
+            });
+            let done: Vec<_> = (0..20)
+                .map(|_| archive(&folder.path().join("logs"), &to))
+                .collect();
+            over.store(true, Ordering::Relaxed);
+            assert!(done.iter().all(Result::is_ok), "{done:?}");
+        });
+        assert!(to.metadata().expect("an archive").len() > 1 << 20);
+        let error = archive(&folder.path().join("none"), &to).expect_err("no folder");
+        assert!(format!("{error:#}").contains("none"), "{error:#}");
+    }
 
     #[test]
     fn masks_are_the_kernels() {
