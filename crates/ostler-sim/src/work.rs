@@ -135,7 +135,7 @@ pub trait Work {
 
     /// `thread` no longer has the core `cpu`: another has, or it sleeps. Told after what it did there ([`Work::ran`]), so that an owner knows which of
     /// its threads are on cores: a guest sees which of its vCPUs are preempted. Work of interrupts is no reason: the thread keeps its core meanwhile.
-    fn left(&mut self, _thread: ThreadId, _cpu: CpuId, _now: Nanos) {}
+    fn left(&mut self, _thread: ThreadId, _cpu: CpuId, _now: Nanos, _out: &mut Effects) {}
 
     /// The guest's task that `thread`, a vCPU, runs now; 0 where nobody can tell. For a scheduler that goes by it.
     fn task(&self, _thread: ThreadId) -> u64 {

@@ -186,8 +186,8 @@ impl<W: Work> Work for Watched<W> {
         self.inner.ran(thread, cpu, work, now, out);
     }
 
-    fn left(&mut self, thread: ThreadId, cpu: CpuId, now: Nanos) {
-        self.inner.left(thread, cpu, now);
+    fn left(&mut self, thread: ThreadId, cpu: CpuId, now: Nanos, out: &mut Effects) {
+        self.inner.left(thread, cpu, now, out);
     }
 
     fn interrupted(&mut self, cpu: CpuId, token: u64, now: Nanos, out: &mut Effects) {

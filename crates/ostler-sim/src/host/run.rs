@@ -301,7 +301,9 @@ impl Host {
         core.leaving = false;
         if thread >= self.own_threads() {
             let now = scene.now();
-            scene.work.left(ThreadId(thread), CpuId(cpu), now);
+            scene
+                .work
+                .left(ThreadId(thread), CpuId(cpu), now, scene.out);
         }
     }
 

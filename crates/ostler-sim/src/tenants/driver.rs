@@ -133,7 +133,8 @@ impl Driver {
                         self.reckon(thread);
                         self.threads[thread].state = State::Off;
                         self.queue.clear(thread as u32);
-                        self.work.left(ThreadId(thread as u32), cpu(thread), now);
+                        let id = ThreadId(thread as u32);
+                        self.work.left(id, cpu(thread), now, &mut self.out);
                     }
                     let until = self.stream.below(2 * time.0) + 1;
                     self.queue.after(Nanos(until), Event::Give(thread));
@@ -206,7 +207,7 @@ impl Driver {
             Next::Sleep => {
                 self.queue.clear(thread as u32);
                 entry.state = State::Asleep;
-                self.work.left(id, cpu(thread), now);
+                self.work.left(id, cpu(thread), now, &mut self.out);
             }
         }
     }

@@ -52,7 +52,7 @@ use crate::guest::cache::FileCache;
 use crate::guest::place::Placing;
 use crate::guest::program::{Barrier, Lock, Service};
 use crate::guest::upkeep::Upkeep;
-use crate::guest::{Activity, Guest, GuestSpec, Phase, Program, Running, Task, Vcpu};
+use crate::guest::{Activity, Guest, GuestSpec, Phase, Program, Running, Task, Told, Vcpu};
 use crate::load::{Client, Histogram, LoadSpec, ROUTE_MAX, Record};
 use crate::net::Net;
 use crate::net::nic::{Nic, NicSpec};
@@ -500,11 +500,16 @@ impl Work for Tenants {
         }
     }
 
-    fn left(&mut self, thread: ThreadId, _cpu: CpuId, _now: Nanos) {
-        if let Some(Owner::Vcpu { guest, vcpu }) = self.owner(thread) {
-            let guest = &mut self.guests[guest as usize];
-            guest.vcpus[vcpu as usize].on = None;
+    fn left(&mut self, thread: ThreadId, _cpu: CpuId, now: Nanos, out: &mut Effects) {
+        if let Some(Owner::Vcpu { guest: g, vcpu }) = self.owner(thread) {
+            let guest = &mut self.guests[g as usize];
+            let known = &mut guest.vcpus[vcpu as usize];
+            known.on = None;
+            let stopped = known.told != Told::Sleep;
             crate::guest::place::set(&mut guest.placing.sets.preempted, vcpu, true);
+            if stopped {
+                self.keeps_tick(g, vcpu, now, out);
+            }
         }
     }
 

@@ -23,7 +23,7 @@ impl Tenants {
         Some(now.saturating_add(Nanos(tick - past)))
     }
 
-    /// A vCPU goes to sleep.
+    /// A vCPU goes to sleep, or is stopped.
     pub(super) fn keeps_tick(&mut self, g: u32, v: u32, now: Nanos, out: &mut Effects) {
         let next = self.next_tick(g, now);
         let vcpu = &mut self.guests[g as usize].vcpus[v as usize];
@@ -34,13 +34,14 @@ impl Tenants {
         out.alarm(at, TICK | u64::from(g) << 24 | u64::from(v));
     }
 
-    /// A tick that a vCPU has kept is due: its timer interrupts the core that it had last, whether it still sleeps or waits for one by now (KVM's timer is on the core
+    /// A tick that a vCPU has kept is due: its timer interrupts the core that it had last, whether it still sleeps or waits for one (KVM's timer is on the core
     /// where the vCPU was loaded until it is loaded elsewhere). One that runs has taken the timer along.
     pub(super) fn tick(&mut self, g: u32, v: u32, out: &mut Effects) {
         let guest = &mut self.guests[g as usize];
         let vcpu = &mut guest.vcpus[v as usize];
         vcpu.tick_at = None;
-        if guest.dead || vcpu.told != Told::Sleep || !vcpu.ticks {
+        let runs = vcpu.on.is_some();
+        if guest.dead || runs || !vcpu.ticks {
             return;
         }
         out.interrupt(

@@ -157,6 +157,33 @@ fn a_vcpu_that_has_worked_keeps_its_tick_until_that_wakes_it() {
     assert_eq!(interrupts(2, &[2, 5, 14, 100]), [1, 3, 7 + 3, 10 + 5]);
 }
 
+/// A vCPU that loses its core has its next tick there, too.
+#[test]
+fn a_vcpu_that_is_stopped_leaves_its_tick_behind() {
+    let costs = Costs {
+        guest_tick: Nanos::from_millis(4),
+        ..free()
+    };
+    let spins = Program::Compute {
+        tasks: 1,
+        round: Nanos::from_millis(1),
+    };
+    let mut world = world(vec![guest(1, 1, spins)], Vec::new(), costs, 5);
+    world.run(Nanos::from_millis(10));
+    world.act(|tenants, now, _| {
+        let vcpu = &tenants.guests[0].vcpus[0];
+        let (thread, cpu) = (vcpu.thread, vcpu.cpu);
+        assert_eq!(vcpu.tick_at, None, "it has run since it came up");
+        let mut out = Effects::default();
+        tenants.left(thread, cpu, now, &mut out);
+        let [Effect::Alarm { at, .. }] = out.0[..] else {
+            panic!("an alarm and nothing else: {out:?}");
+        };
+        assert!(at > now && at <= now.saturating_add(Nanos::from_millis(4)));
+        assert_eq!(tenants.guests[0].vcpus[0].tick_at, Some(at));
+    });
+}
+
 /// So a core that has been marked for somebody looks, whether or not it is for the vCPU whose timer that is.
 #[test]
 fn a_tick_that_a_vcpu_has_kept_interrupts_the_core_that_it_had_last() {
@@ -190,12 +217,22 @@ fn a_tick_that_a_vcpu_has_kept_interrupts_the_core_that_it_had_last() {
         )
     });
     assert_eq!(interrupts, 1);
-    // One that has a core has taken the timer along.
     world.act(|tenants, now, _| {
+        // One that is stopped has left it behind, and isn't woken: the tick is still to come when it has a core again.
         tenants.guests[0].vcpus[0].told = crate::guest::Told::Poll;
+        let cpu = tenants.guests[0].vcpus[0].cpu;
         let mut out = Effects::default();
         tenants.tick(0, 0, &mut out);
-        tenants.interrupted(CpuId(0), token, now, &mut out);
+        let [Effect::Interrupt { cpu: at, .. }] = out.0[..] else {
+            panic!("an interrupt and nothing else: {out:?}");
+        };
+        assert_eq!(at, cpu);
+        let mut out = Effects::default();
+        tenants.interrupted(cpu, token, now, &mut out);
+        assert_eq!(out.0, []);
+        // One that has a core has taken it along.
+        tenants.guests[0].vcpus[0].on = Some(cpu);
+        tenants.tick(0, 0, &mut out);
         assert_eq!(out.0, []);
     });
 }
