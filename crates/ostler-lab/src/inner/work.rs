@@ -189,7 +189,6 @@ mod tests {
     use ostler_model::CpuSet;
 
     use std::io::Write as _;
-    use std::path::Path;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::{archive, mask};
