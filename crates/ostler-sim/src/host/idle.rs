@@ -1,5 +1,7 @@
 //! A core that has nothing to do: how deep it sleeps, and how it wakes.
 
+use ostler_model::Nanos;
+
 use super::core::Doing;
 use super::costs::IDLE_STATES;
 use super::{Host, Scene};
@@ -11,6 +13,7 @@ impl Host {
         let stays = self.costs.idle_stay;
         let core = &mut self.cores[cpu as usize];
         core.idle_since = scene.now();
+        core.slice_ends = Nanos::ZERO;
         let state = core.choose_idle(&stays);
         self.counters.switches += 1;
         self.turn_to(cpu, Doing::Idle(state), scene);

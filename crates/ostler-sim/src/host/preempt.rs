@@ -16,7 +16,7 @@
 //! All else takes a core at once, as before: a core that sleeps, a thread of a lower class (`wakeup_preempt`), and the boost scheduler's kicks (`SCX_KICK_PREEMPT`).
 //!
 //! And a slice ends on time: where others wait, a timer is set for it (`hrtick_start_fair`; on by default on x86-64 there, `CONFIG_HRTIMER_REARM_DEFERRED`), which takes the core at once, whatever its thread is in. 6.12 ends
-//! slices at ticks.
+//! slices at ticks. A core sets its timers itself: whoever is woken by another core and comes to one whose thread has been alone interrupts it for that, by which a mark is seen.
 //!
 //! Left out: `rcu` and other interrupts of the host's own, the steward's time and QEMU's, by which cores of the lab's hosts look now and then, too.
 
@@ -79,6 +79,27 @@ impl Host {
         if let Some(at) = scene.work.leaves_at(thread, scene.now()) {
             self.cores[cpu as usize].looks_at = at;
             scene.queue.at(at, Event::Look { cpu });
+        }
+    }
+
+    /// Whether somebody who comes to a core from another has that one set the timer of its slice: of a core that has one thread none is set, and it sets its timers itself, so it is interrupted for it
+    /// (`hrtick_update`, `hrtick_start`: `smp_call_function_single_async`).
+    pub(super) fn sets_slice(&self, cpu: u32, from: u32) -> bool {
+        let core = &self.cores[cpu as usize];
+        let fair = |thread: u32| !self.threads[thread as usize].boost;
+        self.costs.kernel.times_slices()
+            && from != cpu
+            && core.slice_ends == Nanos::ZERO
+            && core.running != NONE
+            && fair(core.running)
+    }
+
+    /// A core goes on with another thread, or with the same: its timer is set anew where others wait. Where none does it stays as it is, and comes for nothing (`hrtick_schedule_exit`).
+    pub(super) fn clear_slice(&mut self, cpu: u32) {
+        let core = &mut self.cores[cpu as usize];
+        let fair = core.running != NONE && !self.threads[core.running as usize].boost;
+        if !fair || self.queues[cpu as usize].slice_left().is_some() {
+            core.slice_ends = Nanos::ZERO;
         }
     }
 

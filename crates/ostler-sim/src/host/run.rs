@@ -241,7 +241,7 @@ impl Host {
             let prev = self.cores[cpu as usize].running;
             let core = &mut self.cores[cpu as usize];
             (core.resched, core.lazy) = (false, false);
-            (core.looks_at, core.slice_ends) = (Nanos::ZERO, Nanos::ZERO);
+            core.looks_at = Nanos::ZERO;
             let mut next = self.pick(cpu, now).or_else(|| self.pick_boost(cpu, now));
             if next.is_none() && self.pull(cpu, scene) {
                 next = self.pick(cpu, now);
@@ -262,6 +262,7 @@ impl Host {
             if goes_on || self.ask(next, cpu, scene) {
                 // By its exits until now nobody is seen that comes later.
                 self.has_exited(cpu, scene);
+                self.clear_slice(cpu);
                 self.turn_to(cpu, Doing::Thread, scene);
                 return;
             }
@@ -464,7 +465,7 @@ impl Host {
         self.threads[thread as usize].wants = true;
         self.come(thread, cpu, now);
         let running = self.cores[cpu as usize].running;
-        let interrupted = self.is_interrupted(cpu, cause);
+        let interrupted = self.is_interrupted(cpu, cause) || self.sets_slice(cpu, cause);
         // The core is interrupted for it, unless it did this itself.
         if from != Some(cpu) && (interrupted || running == NONE) {
             self.threads[thread as usize].moved += self.costs.ipi;

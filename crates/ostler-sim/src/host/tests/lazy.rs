@@ -5,6 +5,12 @@ use crate::host::thread::State;
 
 /// Two threads wake each other, on core 0 and on core 1, where a guest computes that yields to all. The second one's cores may share no cache.
 fn beside(kernel: Kernel, shared: bool) -> World<Actors> {
+    // Slices have no part in this: the timer of the first is set for all that follows.
+    beside_with(kernel, shared, 100_000_000)
+}
+
+/// The same, with slices of so many nanoseconds.
+fn beside_with(kernel: Kernel, shared: bool, slice: u32) -> World<Actors> {
     let on = |cpu| CpuSet::single(CpuId(cpu));
     // Their times are no part of a tick, so that they are woken at any time of it.
     let partner = |other| Habit::Partner {
@@ -21,9 +27,8 @@ fn beside(kernel: Kernel, shared: bool) -> World<Actors> {
     } else {
         topology(1, 2, 1, false)
     };
-    // Slices have no part in this.
     let costs = HostCosts {
-        slice: 100_000_000,
+        slice,
         ..costs_of(&topology, kernel)
     };
     let mut world = world_with(&topology, &threads, costs);
@@ -84,6 +89,19 @@ fn a_mark_is_seen_when_the_thread_leaves_its_guest_by_itself() {
 #[test]
 fn a_core_that_shares_no_cache_with_the_wakers_is_interrupted() {
     assert_eq!(waits(&mut beside(Kernel::Linux7_3, false))[97], 0);
+}
+
+/// Whose thread is alone has no timer of its slice: whoever comes from another core has that core set one, and it is interrupted for it.
+#[test]
+fn a_core_whose_thread_was_alone_is_interrupted_to_time_its_slice() {
+    // By when the second one is woken again the timer has come for nothing.
+    let mut world = beside_with(Kernel::Linux7_3, true, 50_000);
+    assert_eq!(waits(&mut world)[97], 0);
+    // A kernel of before has no such timers, and looks at once anyway.
+    assert_eq!(
+        waits(&mut beside_with(Kernel::Linux6_12, true, 50_000))[97],
+        0
+    );
 }
 
 /// Runs until the second one waits with the core marked; when the mark would be seen at the latest.
