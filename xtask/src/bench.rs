@@ -73,14 +73,14 @@ pub fn bench(args: &Args) -> Result<()> {
     benches(args, Built::Released)
 }
 
-/// All benches, tiny: what every test run does.
+/// Builds tests, and benches as these: all with the same words, as what libraries are built with depends on who else needs them. So neither builds what the other has.
+pub fn build_as_tests() -> Result<()> {
+    let words = ["build", "--quiet", "--bins", "--tests"];
+    run::run(run::cargo().args(words).args(run::ALL))
+}
+
+/// All benches, tiny: what every test run does. They are built ([`build_as_tests`]).
 pub fn quick() -> Result<()> {
-    // The same words as of the tests, and with them, as what libraries are built with depends on who else needs them: so neither builds what the other has.
-    run::run(
-        run::cargo()
-            .args(["build", "--quiet", "--bins", "--tests"])
-            .args(run::ALL),
-    )?;
     let args = Args {
         names: Vec::new(),
         quick: true,

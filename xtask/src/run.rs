@@ -93,9 +93,14 @@ pub fn setup() -> Result<()> {
     Ok(())
 }
 
-/// The same, with what the tests hold ostler against, and what simulated machines run in and boot.
+/// The same, with what the tests hold ostler against.
 pub fn setup_for_tests() -> Result<()> {
     setup::ensure_lists(&[packages::BUILD, packages::LAB, packages::TEST])?;
+    Ok(())
+}
+
+/// What simulated machines run in and boot.
+pub fn machines_for_tests() -> Result<()> {
     let (lab, progress) = (LabDir::detect(), Progress::detect());
     Emulators::ensure(&lab, progress)?;
     for architecture in Architecture::ALL {

@@ -38,8 +38,15 @@ struct Count {
 pub fn test(args: &Args) -> Result<()> {
     let mut count = Count::default();
     run::step("set-up: packages");
-    count.timed("set-up", |_| run::setup_for_tests())?;
-    count.timed("lint", |_| lint::lint())?;
+    count.timed("packages", |_| run::setup_for_tests())?;
+    // What is fetched and unpacked keeps a core busy now and then; what is compiled, all that there are.
+    let with_lab = !args.no_lab;
+    let fetched = std::thread::spawn(move || fetch(with_lab));
+    let compiled = compile(&mut count);
+    let fetched = count.timed("waiting for machines", |_| fetched.join());
+    // Only now, as a package manager that is cut off leaves a mess.
+    compiled?;
+    fetched.map_err(|_| anyhow::anyhow!("fetching machines panicked; its message is above"))??;
     run::step("tests");
     count.timed("tests", cargo_test)?;
     run::step("benches, quick");
@@ -70,6 +77,26 @@ pub fn test(args: &Args) -> Result<()> {
     );
     if count.failed > 0 {
         bail!("{} tests failed; their output is above", count.failed);
+    }
+    Ok(())
+}
+
+/// Lints, and builds tests and benches.
+fn compile(count: &mut Count) -> Result<()> {
+    count.timed("lint", |_| lint::lint())?;
+    run::step("building tests and benches");
+    count.timed("building tests and benches", |_| bench::build_as_tests())
+}
+
+/// Fetches what tests boot, and what the lab does.
+fn fetch(with_lab: bool) -> Result<()> {
+    run::machines_for_tests()?;
+    if with_lab {
+        let progress = Progress::detect();
+        // What fails of these is told by the scenario that misses it.
+        if let Ok(image) = Image::ensure(&LabDir::detect(), progress) {
+            let _ = image.with_kernel(OTHER_KERNEL, progress);
+        }
     }
     Ok(())
 }

@@ -82,17 +82,3 @@ pub fn all() -> Result<Vec<Figure>> {
     .into_iter()
     .collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::figure::Run;
-
-    #[test]
-    fn every_figure_has_the_cases_that_its_paper_tells_of() {
-        for figure in all().unwrap() {
-            let lines = figure.draw(Run { quick: true }).unwrap();
-            assert!(!lines.is_empty(), "{}", figure.name);
-        }
-    }
-}

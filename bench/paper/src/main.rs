@@ -57,8 +57,11 @@ fn main() -> Result<()> {
         json: args.json,
     };
     for figure in all.iter().filter(chosen) {
-        let run = Run { quick: args.quick };
-        for line in figure.draw(run)? {
+        let lines = figure.draw(Run { quick: args.quick })?;
+        if lines.is_empty() {
+            bail!("figure {} has no case", figure.name);
+        }
+        for line in lines {
             line.print(&printing);
         }
     }
