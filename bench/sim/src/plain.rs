@@ -3,7 +3,7 @@
 use ostler_model::{CpuId, Nanos};
 use ostler_sim::host::{HostCosts, Spawn};
 use ostler_sim::random::Stream;
-use ostler_sim::work::{Effect, Effects, FULL_SPEED, Interrupt, IoEvent, Next, ThreadId, Work};
+use ostler_sim::work::{Effect, Effects, FULL_SPEED, IoEvent, Next, ThreadId, Work};
 use ostler_sim::world::World;
 
 use super::{CORES, boost, topology};
@@ -81,26 +81,13 @@ impl Work for Guests {
             *self.left(worker) += WORKER_NS;
             out.notify_from(worker, cpu);
         } else {
-            out.0.push(Effect::Interrupt {
-                cpu,
-                interrupt: Interrupt {
-                    token: token | 1,
-                    work: Nanos(1500),
-                    softirq: true,
-                },
-            });
+            out.softirq(cpu, token | 1, Nanos(1500));
         }
     }
 
     fn alarm(&mut self, token: u64, now: Nanos, out: &mut Effects) {
-        out.0.push(Effect::Interrupt {
-            cpu: CpuId((token % 8) as u32),
-            interrupt: Interrupt {
-                token: token << 1,
-                work: Nanos(700),
-                softirq: false,
-            },
-        });
+        let cpu = CpuId((token % 8) as u32);
+        out.interrupt(cpu, token << 1, Nanos(700));
         self.come(token as u32, now, out);
     }
 

@@ -25,6 +25,17 @@ pub enum Next {
     Sleep,
 }
 
+/// What an interrupt is of, for when it is done and for the accounts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A device's: a hard interrupt.
+    Device,
+    /// A timer's that somebody set: likewise, but counted apart, as the kernel does (`LOC` in `/proc/interrupts`).
+    Timer,
+    /// A softirq, which is done when hard interrupts are.
+    Softirq,
+}
+
 /// Work of a core that goes before all threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupt {
@@ -32,8 +43,8 @@ pub struct Interrupt {
     pub token: u64,
     /// How much work it is.
     pub work: Nanos,
-    /// Whether it is a softirq's, for the accounts; otherwise a hard interrupt's.
-    pub softirq: bool,
+    /// What it is of.
+    pub kind: Kind,
 }
 
 /// What came of an IO event of a vCPU, for a scheduler that goes by them.
@@ -98,23 +109,23 @@ impl Effects {
         });
     }
 
-    /// A hard interrupt for a core.
+    /// A device interrupts a core.
     pub fn interrupt(&mut self, cpu: CpuId, token: u64, work: Nanos) {
-        let interrupt = Interrupt {
-            token,
-            work,
-            softirq: false,
-        };
-        self.0.push(Effect::Interrupt { cpu, interrupt });
+        self.of(Kind::Device, cpu, token, work);
+    }
+
+    /// A timer interrupts a core.
+    pub fn timer(&mut self, cpu: CpuId, token: u64, work: Nanos) {
+        self.of(Kind::Timer, cpu, token, work);
     }
 
     /// A softirq for a core.
     pub fn softirq(&mut self, cpu: CpuId, token: u64, work: Nanos) {
-        let interrupt = Interrupt {
-            token,
-            work,
-            softirq: true,
-        };
+        self.of(Kind::Softirq, cpu, token, work);
+    }
+
+    fn of(&mut self, kind: Kind, cpu: CpuId, token: u64, work: Nanos) {
+        let interrupt = Interrupt { token, work, kind };
         self.0.push(Effect::Interrupt { cpu, interrupt });
     }
 

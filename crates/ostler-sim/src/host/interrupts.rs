@@ -10,7 +10,7 @@ use super::core::Doing;
 use super::fair::NONE;
 use super::thread::State;
 use super::{Host, Scene};
-use crate::work::{Interrupt, Next, Work};
+use crate::work::{Interrupt, Kind, Next, Work};
 
 impl Host {
     /// An interrupt comes to a core.
@@ -20,10 +20,12 @@ impl Host {
         interrupt: Interrupt,
         scene: &mut Scene<'_, W>,
     ) {
-        self.counters.interrupts += 1;
+        let softirq = interrupt.kind == Kind::Softirq;
+        self.counters.interrupts += u64::from(!softirq);
+        self.counters.device_irqs += u64::from(interrupt.kind == Kind::Device);
         let own = cpu;
         let core = &mut self.cores[cpu as usize];
-        if interrupt.softirq {
+        if softirq {
             core.soft.push_back(interrupt);
             // ksoftirqd is at it, and takes this too.
             if core.running == own && core.doing == Doing::Thread {
@@ -39,7 +41,7 @@ impl Host {
                 self.reckon(cpu, scene.now());
                 self.proceed(cpu, scene);
             }
-            Doing::Soft if !interrupt.softirq => {
+            Doing::Soft if !softirq => {
                 self.reckon(cpu, scene.now());
                 self.turn_to(cpu, Doing::Hard, scene);
             }

@@ -130,8 +130,10 @@ pub struct Counters {
     pub begun: u64,
     /// Threads that came to run on another core than before.
     pub migrations: u64,
-    /// Interrupts of devices that came.
+    /// Hard interrupts that came: of devices, and of timers that threads' owners set.
     pub interrupts: u64,
+    /// Those of devices.
+    pub device_irqs: u64,
     /// Those by which one core told another to look: to wake up, at who has come, or at what has come for the vCPU in its guest.
     pub ipis: u64,
     /// Times that softirqs were left to ksoftirqd.

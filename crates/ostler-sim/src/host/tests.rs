@@ -14,7 +14,7 @@ mod scan;
 use super::{GroupId, HostCosts, Kernel, Spawn};
 use crate::check::{Violation, Watcher};
 use crate::random::Stream;
-use crate::work::{Effect, Effects, FULL_SPEED, Interrupt, IoEvent, Next, ThreadId, Work};
+use crate::work::{Effect, Effects, FULL_SPEED, Interrupt, IoEvent, Kind, Next, ThreadId, Work};
 use crate::world::World;
 
 /// What a thread of the tests does over and over.
@@ -342,11 +342,11 @@ fn softirqs_go_before_threads_until_they_are_too_many_and_then_ksoftirqd_has_the
                 watcher.observe(world.host.view(at));
             }
             world.run(Nanos(until)).unwrap();
-            for softirq in [false, true] {
+            for (kind, work) in [(Kind::Device, 1000), (Kind::Softirq, work)] {
                 let interrupt = Interrupt {
                     token: 1,
-                    work: Nanos(if softirq { work } else { 1000 }),
-                    softirq,
+                    work: Nanos(work),
+                    kind,
                 };
                 world
                     .act(|host, scene| host.interrupt(0, interrupt, scene))
@@ -357,6 +357,24 @@ fn softirqs_go_before_threads_until_they_are_too_many_and_then_ksoftirqd_has_the
     };
     load(&mut world, 90_000, 1000);
     assert_eq!(world.host.counters.ksoftirqd, 0);
+    let timer = Interrupt {
+        token: 1,
+        work: Nanos(1000),
+        kind: Kind::Timer,
+    };
+    world
+        .act(|host, scene| host.interrupt(0, timer, scene))
+        .unwrap();
+    let crate::host::Counters {
+        interrupts,
+        device_irqs,
+        ..
+    } = world.host.counters;
+    assert_eq!(
+        (interrupts, device_irqs),
+        (1001, 1000),
+        "a device's are counted apart, and softirqs are none"
+    );
     assert!(world.work.interrupts >= 1998);
     // One of 150 us every 100 us doesn't.
     load(&mut world, 150_000, 1000);

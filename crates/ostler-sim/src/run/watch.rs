@@ -83,7 +83,7 @@ impl Sampler {
 pub(super) struct Reading {
     at: Nanos,
     begun: u64,
-    interrupts: u64,
+    device_irqs: u64,
     ipis: u64,
     exits: u64,
     busy: u64,
@@ -100,7 +100,7 @@ impl Reading {
         Reading {
             at: view.now(),
             begun: counters.begun,
-            interrupts: counters.interrupts,
+            device_irqs: counters.device_irqs,
             ipis: counters.ipis,
             exits: exits.map(|vcpu| vcpu.exit_count).sum(),
             busy: cores.iter().map(|cpu| view.core_time(cpu).busy()).sum(),
@@ -138,7 +138,7 @@ impl Reading {
                 })
             }),
             context_switches: self.begun - before.begun,
-            device_irqs: self.interrupts - before.interrupts,
+            device_irqs: self.device_irqs - before.device_irqs,
             ipis: self.ipis - before.ipis,
             kvm_exits: Some(self.exits - before.exits),
             busy_core_seconds: Nanos(self.busy - before.busy).as_secs_f64(),

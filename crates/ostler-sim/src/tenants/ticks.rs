@@ -44,7 +44,7 @@ impl Tenants {
         if guest.dead || runs || !vcpu.ticks {
             return;
         }
-        out.interrupt(
+        out.timer(
             vcpu.cpu,
             TICK | u64::from(g) << 24 | u64::from(v),
             self.costs.hardirq,

@@ -41,7 +41,7 @@ impl Tenants {
         let v = guest.tasks[task as usize].vcpu;
         let cpu = guest.vcpus[v as usize].cpu;
         let token = TIMER | u64::from(g) << 24 | u64::from(task);
-        out.interrupt(cpu, token, self.costs.hardirq);
+        out.timer(cpu, token, self.costs.hardirq);
     }
 
     /// The host's part of it is over.

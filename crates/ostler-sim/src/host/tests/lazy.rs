@@ -125,13 +125,17 @@ fn marked(in_kernel: bool) -> (World<Actors>, Nanos) {
 
 #[test]
 fn a_mark_is_seen_at_the_end_of_an_interrupt_but_not_in_the_kernel() {
-    for (in_kernel, softirq) in [(false, false), (false, true), (true, false), (true, true)] {
+    let kinds = [Kind::Device, Kind::Softirq];
+    for (in_kernel, kind) in [false, true]
+        .into_iter()
+        .flat_map(|at| kinds.map(|kind| (at, kind)))
+    {
         let (mut world, tick) = marked(in_kernel);
         let second = ThreadId(world.host.own_threads() + 1);
         let interrupt = Interrupt {
             token: 1,
             work: Nanos(7000),
-            softirq,
+            kind,
         };
         world
             .act(|host, scene| host.interrupt(1, interrupt, scene))
@@ -139,7 +143,7 @@ fn a_mark_is_seen_at_the_end_of_an_interrupt_but_not_in_the_kernel() {
         let after = Nanos(world.now().0 + 7000);
         world.run(after).unwrap();
         let runs = world.host.view(after).state(second) == State::Runs;
-        assert_eq!(runs, !in_kernel, "softirq: {softirq}");
+        assert_eq!(runs, !in_kernel, "{kind:?}");
         world.run(tick).unwrap();
         assert_eq!(world.host.view(tick).state(second), State::Runs);
     }

@@ -17,7 +17,7 @@ fn interrupted(world: &mut World<Actors>, until: Nanos, work: u64) -> Vec<Violat
         let interrupt = Interrupt {
             token: 1,
             work: Nanos(work),
-            softirq: true,
+            kind: Kind::Softirq,
         };
         world
             .act(|host, scene| host.interrupt(0, interrupt, scene))
@@ -82,7 +82,7 @@ fn one_that_may_not_leave_stays_and_none_goes_to_a_core_that_is_no_better() {
             let interrupt = Interrupt {
                 token: 1,
                 work: Nanos(30_000),
-                softirq: true,
+                kind: Kind::Softirq,
             };
             alike
                 .act(|host, scene| host.interrupt(cpu, interrupt, scene))

@@ -1,7 +1,7 @@
 //! What requests that come together share, and packets that only acknowledge.
 
 use super::*;
-use crate::work::{Effect, Effects};
+use crate::work::{Effect, Effects, Kind};
 
 const SERVICE: Nanos = Nanos::from_micros(40);
 const COPY: Nanos = Nanos::from_micros(6);
@@ -202,7 +202,7 @@ fn a_tick_that_a_vcpu_has_kept_interrupts_the_core_that_it_had_last() {
         let [Effect::Interrupt { cpu: at, interrupt }] = out.0[..] else {
             panic!("an interrupt and nothing else: {out:?}");
         };
-        assert_eq!((at, interrupt.softirq), (cpu, false));
+        assert_eq!((at, interrupt.kind), (cpu, Kind::Timer));
         assert_eq!(tenants.guests[0].vcpus[0].interrupts, before, "not yet");
         let mut out = Effects::default();
         tenants.interrupted(cpu, interrupt.token, now, &mut out);

@@ -1,7 +1,7 @@
 //! Timers of tasks that sleep.
 
 use super::*;
-use crate::work::{Effect, Effects};
+use crate::work::{Effect, Effects, Kind};
 
 const WORK: Nanos = Nanos::from_micros(300);
 
@@ -61,7 +61,7 @@ fn a_timer_interrupts_the_core_that_its_vcpu_had_last() {
         let [Effect::Interrupt { cpu: at, interrupt }] = out.0[..] else {
             panic!("an interrupt and nothing else: {out:?}");
         };
-        assert_eq!((at, interrupt.softirq), (cpu, false));
+        assert_eq!((at, interrupt.kind), (cpu, Kind::Timer));
         assert_eq!(tenants.guests[0].vcpus[0].interrupts, before, "not yet");
         let mut out = Effects::default();
         tenants.interrupted(cpu, interrupt.token, now, &mut out);
