@@ -1,8 +1,11 @@
 //! `cargo xtask bench`: runs the folders in bench/, each a claim with its baseline beside it.
 
 use std::io::{BufRead as _, BufReader};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use ostler_report::{BenchLine, render_benches};
@@ -70,27 +73,6 @@ fn names() -> Result<Vec<String>> {
 
 pub fn bench(args: &Args) -> Result<()> {
     run::setup()?;
-    benches(args, Built::Released)
-}
-
-/// Builds tests, and benches as these: all with the same words, as what libraries are built with depends on who else needs them. So neither builds what the other has.
-pub fn build_as_tests() -> Result<()> {
-    let words = ["build", "--quiet", "--bins", "--tests"];
-    run::run(run::cargo().args(words).args(run::ALL))
-}
-
-/// All benches, tiny: what every test run does. They are built ([`build_as_tests`]).
-pub fn quick() -> Result<()> {
-    let args = Args {
-        names: Vec::new(),
-        quick: true,
-        json: true,
-        report: None,
-    };
-    benches(&args, Built::Tested)
-}
-
-fn benches(args: &Args, built: Built) -> Result<()> {
     let all = names()?;
     for name in &args.names {
         if !all.contains(name) {
@@ -113,7 +95,7 @@ fn benches(args: &Args, built: Built) -> Result<()> {
             name,
             words: quick.into_iter().collect(),
             json: args.json,
-            built,
+            built: Built::Released,
         };
         // What one has missed is no reason to keep the others from running, nor its figures from the report.
         if let Err(why) = program.run(&rev, &mut lines) {
@@ -122,11 +104,51 @@ fn benches(args: &Args, built: Built) -> Result<()> {
         }
     }
     report(args.report.as_deref(), &lines)?;
+    none_of(&broken, chosen.len())
+}
+
+/// Builds tests, and benches as these: all with the same words, as what libraries are built with depends on who else needs them. So neither builds what the other has.
+pub fn build_as_tests() -> Result<()> {
+    let words = ["build", "--quiet", "--bins", "--tests"];
+    run::run(run::cargo().args(words).args(run::ALL))
+}
+
+/// All benches, tiny and as many at a time as there are cores: what every test run does. They are built ([`build_as_tests`]).
+pub fn quick() -> Result<()> {
+    let (all, rev) = (names()?, revision());
+    let (next, broken) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        while let Some(name) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let program = Program {
+                name,
+                words: vec!["--quick".to_owned()],
+                json: true,
+                built: Built::Tested,
+            };
+            if let Err(why) = program.run(&rev, &mut Vec::new()) {
+                eprintln!("FAILED bench {name}: {why:#}");
+                broken
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(name.as_str());
+            }
+        }
+    };
+    let at_a_time = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    std::thread::scope(|scope| {
+        for _ in 0..at_a_time {
+            scope.spawn(work);
+        }
+    });
+    let broken = broken.into_inner().unwrap_or_else(PoisonError::into_inner);
+    none_of(&broken, all.len())
+}
+
+fn none_of(broken: &[&str], run: usize) -> Result<()> {
     if !broken.is_empty() {
         bail!(
-            "{} of {} benches failed, for what is told above: {}",
+            "{} of {run} benches failed, for what is told above: {}",
             broken.len(),
-            chosen.len(),
             broken.join(", ")
         );
     }

@@ -48,6 +48,8 @@ pub struct Costs {
     pub vhost_wake: Nanos,
     /// Between ticks that a guest's vCPU keeps when it sleeps; zero: it stops them.
     pub guest_tick: Nanos,
+    /// How long a vCPU that answers requests is in its guest at a time, in the mean; zero: exits that aren't in the path are as if there were none.
+    pub serving_stay: Nanos,
     /// To set a guest's timer.
     pub set_timer: Nanos,
     /// What memcached's thread takes that sees to its lists, each time that it looks; zero: there is none.
@@ -76,13 +78,16 @@ pub struct Costs {
     pub driver: Driver,
 }
 
-/// What Linux's drivers at both ends of a guest's NIC do today. Papers' hosts have what those papers count, of whichever kernels, and neither of these.
+/// What Linux's drivers at both ends of a guest's NIC do today. Papers' hosts have what those papers count, of whichever kernels, and none of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Driver {
     /// A tap puts a flow's packets into the queue on which the guest last sent one of it (drivers/net/tun.c).
     pub tap_learns: bool,
     /// A guest is interrupted for what it sent, when that is gone (drivers/net/virtio_net.c, `napi_tx`, the default since Linux 5.3).
     pub completes: bool,
+    /// Where a guest has more queues than vCPUs in use, each of these has several to send on (crates/ostler-guest/src/agent/nics.rs; drivers/net/virtio_net.c, `virtnet_set_affinity`), and a flow's packets take one by
+    /// their hash (net/core/dev.c, `__get_xps_queue_idx`).
+    pub spreads: bool,
 }
 
 impl Default for Costs {
@@ -110,6 +115,7 @@ impl Default for Costs {
             vcpu_wake: Nanos::ZERO,
             vhost_wake: Nanos::ZERO,
             guest_tick: Nanos::ZERO,
+            serving_stay: Nanos::ZERO,
             set_timer: Nanos::ZERO,
             upkeep: Nanos::ZERO,
             interrupt: ns(table::INTERRUPT),
@@ -186,6 +192,7 @@ impl Costs {
             steer: ns(emulated::STEER),
             request: ns(emulated::REQUEST),
             guest_tick: ns(emulated::GUEST_TICK),
+            serving_stay: ns(emulated::SERVING_STAY),
             set_timer: ns(emulated::MISSED_TICK),
             upkeep: ns(emulated::UPKEEP),
             // Counted with the wake-up.
@@ -197,6 +204,7 @@ impl Costs {
             driver: Driver {
                 tap_learns: true,
                 completes: true,
+                spreads: true,
             },
             ..costs
         }

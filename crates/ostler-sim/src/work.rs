@@ -169,6 +169,11 @@ pub trait Work {
         None
     }
 
+    /// How long `thread`, which has a core, is in its guest at a time for what it does there, its ticks apart; zero: until something comes. For such a kernel.
+    fn stays(&self, _thread: ThreadId) -> Nanos {
+        Nanos::ZERO
+    }
+
     /// An interrupt's work is done.
     fn interrupted(&mut self, cpu: CpuId, token: u64, now: Nanos, out: &mut Effects);
 

@@ -4,7 +4,7 @@
 //!
 //! A vCPU is in its guest from an entry to an exit. From an exit to the next entry it is outside for what the exit was for, if it keeps its core. If an interrupt brings it out and another
 //! thread has the core before it is back, it was *stopped*: that took what is between the exit and the switch to the other, less what an interrupt's exit takes that stops nobody, and what is between the switch back to
-//! it and its entry. What the trace itself takes is in all of these, a few hundred instructions an event.
+//! it and its entry. A guest's tick that came is handled from an entry on, until the exit by which the guest sets the next: that is told as well, as a core looks there. What the trace itself takes is in all of these, a few hundred instructions an event.
 //!
 //! With `sched_waking` among the events it also tells what woke each vCPU, and how long it was on cores for that until it slept again: a worker of its queues (`vhost-`), or something else, which for a guest of
 //! one vCPU is its own timer. Whoever is woken by one and then by the other before it sleeps counts with the first.
@@ -35,6 +35,9 @@ struct Args {
 /// The reason of an exit that an interrupt of the host's makes.
 const INTERRUPT: &str = "interrupt";
 
+/// The reason of one that writes a register: a guest without other duties writes that of its next tick.
+const REGISTER: &str = "msr";
+
 /// How often, and how long in all, s.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Sum {
@@ -58,6 +61,8 @@ impl Sum {
 struct Did {
     /// In its guest.
     inside: Sum,
+    /// Of that, from an entry to an exit that sets the next tick.
+    ticks: Sum,
     /// Outside, by the exit's reason, its core kept.
     outside: BTreeMap<String, Sum>,
     /// From an interrupt's exit to the switch to another thread, though it would go on.
@@ -205,7 +210,11 @@ fn did(lines: impl Iterator<Item = std::io::Result<String>>) -> Result<BTreeMap<
             }
             Seen::Exit(why) => {
                 if let Some(Place::Inside) = place {
-                    all.entry(thread).or_default().inside.add(past);
+                    let did = all.entry(thread).or_default();
+                    did.inside.add(past);
+                    if why == REGISTER {
+                        did.ticks.add(past);
+                    }
                 }
                 Place::Outside(why.to_owned())
             }
@@ -300,6 +309,11 @@ fn say(guest: &str, did: &Did, ns: f64) -> String {
         "  {guest}: {all:.2} s on cores, {:.1} % of it in the guest",
         100.0 * did.inside.seconds / all
     )];
+    lines.push(format!(
+        "    it leaves its guest {} times, each {:.0} instructions on cores",
+        did.inside.times,
+        instructions(all) / f64::from(did.inside.times.max(1))
+    ));
     let outside = did.outside.iter();
     let outside = outside.map(|(why, sum)| (format!("outside, {why}"), *sum));
     let others = [
@@ -315,6 +329,13 @@ fn say(guest: &str, did: &Did, ns: f64) -> String {
             sum.times,
             instructions(sum.each()),
             100.0 * sum.seconds / all
+        ));
+    }
+    if did.ticks.times > 0 {
+        lines.push(format!(
+            "    from an entry to the exit that sets the next tick: {} times, {:.0} instructions each",
+            did.ticks.times,
+            instructions(did.ticks.each())
         ));
     }
     if did.stopped.times > 0 && did.outside.contains_key(INTERRUPT) {
@@ -341,12 +362,14 @@ mod tests {
 
     #[test]
     fn a_vcpus_time_is_told_apart() {
-        // In its guest for 1 ms, out for 0.1, in for 1, stopped for 2 after 0.3, and in again after 0.2; then it halts, and sleeps after 0.05.
+        // In its guest for 1 ms, out for 0.1, in for 1, of which it sets its next tick after 0.2 for 0.05, stopped for 2 after 0.3, and in again after 0.2; then it halts, and sleeps after 0.05.
         let text = "\
             # tracer: nop\n\
             CPU 0/KVM-7 [001] d..1. 5.000000: kvm_entry: vcpu 0, rip 0x1\n\
             CPU 0/KVM-7 [001] d..1. 5.001000: kvm_exit: vcpu 0 reason interrupt rip 0x1 info1 0x0\n\
             CPU 0/KVM-7 [001] d..1. 5.001100: kvm_entry: vcpu 0, rip 0x1\n\
+            CPU 0/KVM-7 [001] d..1. 5.001300: kvm_exit: vcpu 0 reason msr rip 0x1 info1 0x1\n\
+            CPU 0/KVM-7 [001] d..1. 5.001350: kvm_entry: vcpu 0, rip 0x1\n\
             CPU 0/KVM-7 [001] d..1. 5.002100: kvm_exit: vcpu 0 reason interrupt rip 0x1 info1 0x0\n\
             CPU 0/KVM-7 [001] d..2. 5.002400: sched_switch: prev_comm=CPU 0/KVM prev_pid=7 prev_prio=120 prev_state=R+ ==> next_comm=w-1 next_pid=8 next_prio=120\n\
             w-1-8 [001] d..2. 5.004400: sched_switch: prev_comm=w-1 prev_pid=8 prev_prio=120 prev_state=S ==> next_comm=CPU 0/KVM next_pid=7 next_prio=120\n\
@@ -359,7 +382,9 @@ mod tests {
         let us = |seconds: f64| format!("{:.0}", seconds * 1e6);
         let told = |sum: Sum| (sum.times, us(sum.seconds));
         let is = |times: u32, us: &str| (times, us.to_owned());
-        assert_eq!(told(did.inside), is(3, "3000"));
+        assert_eq!(told(did.inside), is(4, "2950"));
+        assert_eq!(told(did.ticks), is(1, "200"));
+        assert_eq!(told(did.outside[REGISTER]), is(1, "50"));
         assert_eq!(told(did.outside[INTERRUPT]), is(1, "100"));
         assert_eq!(told(did.stopped), is(1, "300"));
         assert_eq!(told(did.resumed), is(1, "200"));

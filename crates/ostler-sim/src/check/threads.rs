@@ -213,6 +213,10 @@ impl<W: Work> Work for Watched<W> {
     fn leaves_at(&self, thread: ThreadId, now: Nanos) -> Option<Nanos> {
         self.inner.leaves_at(thread, now)
     }
+
+    fn stays(&self, thread: ThreadId) -> Nanos {
+        self.inner.stays(thread)
+    }
 }
 
 /// What a steward asks goes through: it concerns no thread's time.

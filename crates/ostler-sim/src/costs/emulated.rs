@@ -13,7 +13,9 @@ costs! {
     /// Hosts whose instructions take so long are emulated: the lab's take 4 to 10 ns, 1 unless told, and a core of 3 GHz takes a third.
     FROM = 1.0 Nanos, "docs/sim.md and scenarios/README.md: instruction_ns";
     /// A poll of a NIC's queue, from its interrupt on.
-    POLL = 8831.0 Instructions, "bench/sim/src/bin/request.rs: softirqs of queues' cores by requests and interrupts, 395 seconds, 4648 an interrupt (standard error 60), of which a request brings 1.9 that comes alone";
+    POLL = 4648.0 Instructions, "bench/sim/src/bin/request.rs: softirqs of queues' cores by requests and interrupts, 395 seconds; standard error 60";
+    /// An interrupt of the NIC comes at most once in this time, and again when it is over.
+    MODERATION = 200_704.0 Nanos, "drivers/net/ethernet/intel/igb/igb_main.c, igb_update_ring_itr: IGB_20K_ITR (196) where packets are small; hw/net/igb_core.c of QEMU 10.0: times 1024 ns. Interrupts of a ring are 200 to 220 us apart most often (irq:irq_handler_entry, one run of vspace-ramp's P)";
     /// A poll that sees what was sent, where the ring's vector is its own.
     SENT = 1597.0 Instructions, "bench/sim/src/bin/request.rs polls: mean of 25,595 polls between an interrupt of `eth0-tx-*` and the softirq's end, one run of vspace-ramp's P; standard error 17. Of 25,555 for what was received it is 4791";
     /// A message in it, and its answer.
@@ -33,6 +35,10 @@ costs! {
     STOP = 9783.0 Instructions, "bench/sim/src/bin/stops.rs: mean of six vCPUs that compute, of anubis-small's traced run at 2a9c808, 13,451 stops under the kernel's scheduler (9719 to 9987) and ours (9446 to 9899)";
     /// A guest's tick that came while its vCPU was stopped, which it has when it comes back: the exit that sets the next. (What the guest's kernel does in it wasn't counted, and is left out.)
     MISSED_TICK = 4468.0 Instructions, "bench/sim/src/bin/stops.rs: exits for an MSR of the six vCPUs of STOP, of which each has about 300 a second whatever it has of a core; means of 4014 to 4902";
+    /// What a guest's kernel does in a tick until it sets the next.
+    TICK_HANDLER = 4954.0 Instructions, "bench/sim/src/bin/stops.rs: from an entry to the exit that sets the next, mean of 4092 of the four vCPUs of a guest that computes, one run of vspace-ramp's P (kvm:kvm_exit, kvm:kvm_entry); means of 4574 to 5648";
+    /// Between exits of a vCPU that answers requests.
+    SERVING_STAY = 14_108.0 Instructions, "bench/sim/src/bin/stops.rs, likewise: time on cores of the four vCPUs of the guest that answers, by their 25,403 exits";
     /// What memcached's thread takes that sees to its lists, each time that it looks.
     UPKEEP = 34_014.0 Instructions, "bench/sim/src/bin/request.rs, likewise: a timer between ticks takes 38,482 (standard error 4600) beside the wake-up, of which an exit sets the next (MISSED_TICK)";
     /// The share of requests that ask for an item which is cold and has been asked for before, so that it is to be warm.

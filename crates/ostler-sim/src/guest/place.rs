@@ -93,6 +93,15 @@ impl Guest {
         }
     }
 
+    /// The queue on which a vCPU sends a flow of this hash: of those that are its own, where there are more than vCPUs in use.
+    pub fn sends_on(&self, v: u32, hash: u32) -> u32 {
+        let (queues, vcpus) = (self.queues_active.max(1), self.vcpus_active.max(1));
+        let first = v % vcpus % queues;
+        let own = (queues - first).div_ceil(vcpus);
+        // By other digits than those by which NICs choose.
+        first + vcpus * ((hash >> 24) * own >> 8)
+    }
+
     /// Whether a vCPU has nothing to run, as its kernel sees it.
     pub fn note_idle(&mut self, v: u32) {
         let idle = self.vcpus[v as usize].load() == 0;

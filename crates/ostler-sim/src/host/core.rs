@@ -88,6 +88,8 @@ pub(super) struct Core {
     pub lazy: bool,
     /// When the thread leaves its guest for a timer, and that is looked at; zero: nobody waits for it.
     pub looks_at: Nanos,
+    /// When the thread, which came back to its guest's tick, has handled that and leaves its guest to set the next; zero: none came.
+    pub tick_ends: Nanos,
     /// When the thread's slice is over, where a timer is set for that; zero: none is.
     pub slice_ends: Nanos,
     /// How often the thread had left its guest when that was last asked.
@@ -143,6 +145,7 @@ impl Core {
             resched: false,
             lazy: false,
             looks_at: Nanos::ZERO,
+            tick_ends: Nanos::ZERO,
             slice_ends: Nanos::ZERO,
             exits: 0,
             ask: false,

@@ -58,6 +58,8 @@ pub struct HostCosts {
     pub stop: u64,
     /// What its guest's tick takes beyond that, if one came meanwhile.
     pub missed_tick: u64,
+    /// From a guest's tick to the end of the exit by which it sets the next.
+    pub tick_exit: u64,
     /// What others take beyond a switch by the boost scheduler.
     pub switch_boost: u64,
     /// An event of IO, and a tick, under it.
@@ -120,6 +122,10 @@ impl HostCosts {
                 Kernel::Linux7_3 => time(emulated::STOP) - time(table::SWITCH),
             },
             missed_tick: time(emulated::MISSED_TICK),
+            tick_exit: match kernel {
+                Kernel::Linux6_12 => 0,
+                Kernel::Linux7_3 => time(emulated::TICK_HANDLER) + time(emulated::MISSED_TICK),
+            },
             switch_boost: time(table::SWITCH_BOOST),
             boost_event: time(table::BOOST_EVENT),
             boost_tick: time(table::BOOST_TICK),

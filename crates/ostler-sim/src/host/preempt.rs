@@ -5,7 +5,8 @@
 //! for that. The mark is seen
 //!
 //! - where whoever has the core is about to go back to its guest (`xfer_to_guest_mode_handle_work`, kernel/entry/virt.c; `_TIF_NEED_RESCHED_LAZY`) or to user mode: at the end of each interrupt of that core, whose ever it is,
-//!   at each exit of its own, and at its guest's next tick, which is a timer of the host's ([`Work::leaves_at`]);
+//!   at each exit of its own, at its guest's next tick, which is a timer of the host's ([`Work::leaves_at`]), and when the guest has handled that and sets the next, which is an exit, too. One that its own tick stopped
+//!   has that yet to do, so it gives up the core again soon after it is back;
 //! - where it sleeps;
 //! - at the core's next tick, for all: that makes a real one of the mark (`sched_tick`).
 //!
@@ -75,8 +76,24 @@ impl Host {
         if !core.lazy || core.looks_at != Nanos::ZERO || core.doing != Doing::Thread {
             return;
         }
-        let thread = ThreadId(core.running);
-        if let Some(at) = scene.work.leaves_at(thread, scene.now()) {
+        let (thread, now) = (ThreadId(core.running), scene.now());
+        let long = Nanos(self.costs.tick_exit);
+        let exit = if core.tick_ends > now {
+            let next = scene.work.leaves_at(thread, now);
+            next.map(|tick| tick.min(core.tick_ends))
+        } else {
+            let tick = scene.work.leaves_at(thread, now.saturating_sub(long));
+            tick.map(|tick| {
+                if tick > now {
+                    tick
+                } else {
+                    tick.saturating_add(long)
+                }
+            })
+        };
+        let stay = scene.work.stays(thread).0;
+        let leaves = now.0.checked_div(stay).map(|past| Nanos((past + 1) * stay));
+        if let Some(at) = exit.into_iter().chain(leaves).min() {
             self.cores[cpu as usize].looks_at = at;
             scene.queue.at(at, Event::Look { cpu });
         }

@@ -329,10 +329,22 @@ impl Host {
         core.ran_before = known.time.ran;
         self.counters.switches += 1;
         self.counters.begun += 1;
+        core.tick_ends = Nanos::ZERO;
         if let Some(at) = stopped {
-            let ticked = scene.work.leaves_at(ThreadId(thread), at);
-            let missed = ticked.is_some_and(|tick| tick <= now);
-            core.overhead += self.costs.stop + u64::from(missed) * self.costs.missed_tick;
+            core.overhead += self.costs.stop;
+            let came = |after: Nanos| {
+                let tick = scene.work.leaves_at(ThreadId(thread), after);
+                tick.filter(|tick| *tick <= now)
+            };
+            // Its handler begins now, or goes on: what stopped the vCPU may have been that very tick.
+            if let Some(tick) = came(at.saturating_sub(Nanos(self.costs.tick_exit))) {
+                let done = at.saturating_sub(tick);
+                let left = self.costs.tick_exit - done.0;
+                core.tick_ends = now.saturating_add(Nanos(core.overhead + left));
+            }
+            if came(at).is_some() {
+                core.overhead += self.costs.missed_tick;
+            }
         } else if known.boost {
             core.overhead += self.costs.switch_boost;
         }

@@ -33,6 +33,8 @@ pub struct NicSpec {
     pub ring: u32,
     /// A queue's interrupt comes at most once in this time.
     pub moderation: Nanos,
+    /// Whether it comes again when that is over, whatever has come by then: QEMU's igb does (hw/net/igb_core.c of 10.0, `igb_intrmgr_on_msix_throttling_timer`).
+    pub echoes: bool,
     /// The node that it is attached to.
     pub node: NodeId,
     /// Whether transmit rings, as many as there are queues, have vectors of their own.
@@ -46,6 +48,7 @@ impl Default for NicSpec {
             queues: 1,
             ring: 512,
             moderation: Nanos::from_micros(10),
+            echoes: false,
             node: NodeId(0),
             sends: false,
         }
@@ -69,7 +72,7 @@ pub struct Poller {
     pub fresh: bool,
     /// When its interrupt came last.
     pub raised: Option<Nanos>,
-    /// Whether an alarm is set, for the moderation or by the watchdog.
+    /// Whether an alarm is set, for the moderation, its echo or by the watchdog.
     pub alarm: bool,
     /// Interrupts so far.
     pub interrupts: u64,
@@ -97,7 +100,7 @@ pub struct Sender {
     pub cpu: CpuId,
     /// When its interrupt came last.
     pub raised: Option<Nanos>,
-    /// Whether an alarm is set for the moderation.
+    /// Whether an alarm is set for the moderation, or its echo.
     pub alarm: bool,
     /// Interrupts so far.
     pub interrupts: u64,

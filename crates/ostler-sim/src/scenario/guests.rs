@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use ostler_model::{Bytes, CpuSet, GuestId, Nanos, NodeId};
 use ostler_scenario::{self as scenario, Guest, Load, MPKI, Scenario, Wait, Wakeups, Workload};
 
+use crate::costs::emulated;
 use crate::guest::spec::{self, GuestSpec, Placement, Program, Time};
 use crate::load::{Arrivals, LoadSpec, PACKETS, PACKETS_NGINX, ROUTE_MAX, Step};
 use crate::net::nic::NicSpec;
@@ -110,14 +111,24 @@ pub fn tenants(scenario: &Scenario, cell: CellLoad) -> TenantsOf {
         let guest = &scenario.guests[at];
         guest_spec(guest, &name, keys(guest), &costs)
     });
+    // The lab's.
+    let nic = if scenario.host.instruction_ns < emulated::FROM.value {
+        NicSpec::default()
+    } else {
+        NicSpec {
+            moderation: emulated::MODERATION.nanos(scenario.host.instruction_ns),
+            echoes: true,
+            sends: scenario.host.pnic_queues <= SINGLE_MAX,
+            ..NicSpec::default()
+        }
+    };
     TenantsOf {
         spec: TenantsSpec {
             guests: guests.collect(),
             nic: NicSpec {
                 queues: scenario.host.pnic_queues,
                 node: first_node(scenario),
-                sends: costs.sent > Nanos::ZERO && scenario.host.pnic_queues <= SINGLE_MAX,
-                ..NicSpec::default()
+                ..nic
             },
             irq_cores: scenario.host.under_test,
             loads: specs,

@@ -566,6 +566,23 @@ impl Work for Tenants {
         }
     }
 
+    fn stays(&self, thread: ThreadId) -> Nanos {
+        let Some(Owner::Vcpu { guest, vcpu }) = self.owner(thread) else {
+            return Nanos::ZERO;
+        };
+        let guest = &self.guests[guest as usize];
+        let program = guest.vcpus[vcpu as usize].current.map(|task| {
+            let task = &guest.tasks[task as usize];
+            &guest.programs[task.program as usize].program
+        });
+        match program {
+            Some(Program::Compute { .. } | Program::Barrier { .. } | Program::Lock { .. }) => {
+                Nanos::ZERO
+            }
+            _ => self.costs.serving_stay,
+        }
+    }
+
     fn slowdown(&self, thread: ThreadId, _cpu: CpuId) -> u32 {
         match (&self.tiers, self.owner(thread)) {
             (Some(tiers), Some(Owner::Vcpu { guest, .. })) => tiers.slow(guest),

@@ -8,6 +8,7 @@
 use ostler_model::{CpuId, Nanos};
 
 use super::{SENT, SENT_HARD, SENT_SOFT, Tenants};
+use crate::net::nic::NicSpec;
 use crate::work::Effects;
 
 impl Tenants {
@@ -19,33 +20,41 @@ impl Tenants {
         let sender = &mut self.nic.senders[ring as usize];
         sender.gone = true;
         if !sender.active && !sender.alarm {
-            self.says_sent(ring, now, out);
+            self.says_sent(ring, false, now, out);
         }
     }
 
-    /// A transmit ring's interrupt, as soon as the moderation lets it.
-    fn says_sent(&mut self, ring: u32, now: Nanos, out: &mut Effects) {
-        let moderation = self.nic.spec.moderation;
+    /// A transmit ring's interrupt, as soon as the moderation lets it; where it is the echo of the one before none follows.
+    fn says_sent(&mut self, ring: u32, echo: bool, now: Nanos, out: &mut Effects) {
+        let NicSpec {
+            moderation, echoes, ..
+        } = self.nic.spec;
         let sender = &mut self.nic.senders[ring as usize];
         let earliest = sender.raised.map(|at| at.saturating_add(moderation));
-        if let Some(at) = earliest.filter(|at| *at > now) {
+        if let Some(at) = earliest.filter(|at| *at > now && !echo) {
             sender.alarm = true;
             out.alarm(at, SENT | u64::from(ring));
             return;
         }
         sender.active = true;
         sender.cpu = sender.irq;
-        sender.raised = Some(now);
+        if echoes && !echo {
+            sender.alarm = true;
+            out.alarm(now.saturating_add(moderation), SENT | u64::from(ring));
+        } else {
+            sender.raised = Some(now);
+        }
         sender.interrupts += 1;
         out.interrupt(sender.cpu, SENT_HARD | u64::from(ring), self.costs.hardirq);
     }
 
     /// The moderation time is over.
     pub(super) fn may_say_sent(&mut self, ring: u32, now: Nanos, out: &mut Effects) {
+        let echo = self.nic.spec.echoes;
         let sender = &mut self.nic.senders[ring as usize];
         sender.alarm = false;
-        if sender.gone && !sender.active {
-            self.says_sent(ring, now, out);
+        if (echo || sender.gone) && !sender.active {
+            self.says_sent(ring, echo, now, out);
         }
     }
 
@@ -61,7 +70,7 @@ impl Tenants {
         let sender = &mut self.nic.senders[ring as usize];
         sender.active = false;
         if sender.gone && !sender.alarm {
-            self.says_sent(ring, now, out);
+            self.says_sent(ring, false, now, out);
         }
     }
 }

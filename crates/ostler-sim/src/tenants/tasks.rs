@@ -191,7 +191,12 @@ impl Tenants {
     /// A guest's answer, or a packet that it sends on, goes to the transmit queue of the vCPU.
     fn respond(&mut self, g: u32, v: u32, message: u32, cpu: CpuId, now: Nanos, out: &mut Effects) {
         let guest = &mut self.guests[g as usize];
-        let number = guest.workers[(v % guest.queues_active) as usize];
+        let queue = if self.costs.driver.spreads {
+            guest.sends_on(v, self.net.message(message).hash)
+        } else {
+            v % guest.queues_active
+        };
+        let number = guest.workers[queue as usize];
         let worker = &mut self.workers[number as usize];
         if worker.tx.len() >= VRING + QDISC {
             self.lose(message, Loss::Transmit, now, out);

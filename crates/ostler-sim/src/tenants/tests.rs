@@ -31,6 +31,7 @@ fn free() -> Costs {
         vcpu_wake: Nanos(0),
         vhost_wake: Nanos(0),
         guest_tick: Nanos(0),
+        serving_stay: Nanos(0),
         set_timer: Nanos(0),
         upkeep: Nanos(0),
         interrupt: Nanos(0),

@@ -5,7 +5,7 @@ use ostler_model::{CpuId, Nanos};
 use super::{ACK, AGAIN, HARD, MODERATION, ROOM, SOFT, Tenants};
 use crate::load::PACKETS;
 use crate::load::connections::Lost;
-use crate::net::nic::{TURN, WATCHDOG};
+use crate::net::nic::{NicSpec, TURN, WATCHDOG};
 use crate::net::vhost::{Doing, TAP};
 use crate::net::{Loss, Stage};
 use crate::path::Distance;
@@ -177,18 +177,20 @@ impl Tenants {
             self.nic.pollers[poller as usize].active = true;
             self.poll(poller, now, out);
         } else if idle {
-            self.raise(poller, now, out);
+            self.raise(poller, false, now, out);
         }
     }
 
-    /// A poller's interrupt, as soon as the moderation lets it.
-    fn raise(&mut self, poller: u32, now: Nanos, out: &mut Effects) {
+    /// A poller's interrupt, as soon as the moderation lets it; where it is the echo of the one before none follows.
+    fn raise(&mut self, poller: u32, echo: bool, now: Nanos, out: &mut Effects) {
         let queues = self.nic.queue_count();
-        let moderation = self.nic.spec.moderation;
+        let NicSpec {
+            moderation, echoes, ..
+        } = self.nic.spec;
         let entry = &mut self.nic.pollers[poller as usize];
         if poller < queues {
             let earliest = entry.raised.map(|at| at.saturating_add(moderation));
-            if let Some(at) = earliest.filter(|at| *at > now) {
+            if let Some(at) = earliest.filter(|at| *at > now && !echo) {
                 entry.alarm = true;
                 out.alarm(at, MODERATION | u64::from(poller));
                 return;
@@ -202,17 +204,26 @@ impl Tenants {
         }
         entry.active = true;
         entry.fresh = poller < queues;
-        entry.raised = Some(now);
+        if poller < queues && echoes && !echo {
+            entry.alarm = true;
+            out.alarm(
+                now.saturating_add(moderation),
+                MODERATION | u64::from(poller),
+            );
+        } else {
+            entry.raised = Some(now);
+        }
         entry.interrupts += 1;
         out.interrupt(entry.cpu, HARD | u64::from(poller), self.costs.hardirq);
     }
 
     /// The moderation time, or the watchdog's, is over.
     pub(super) fn alarmed(&mut self, poller: u32, now: Nanos, out: &mut Effects) {
+        let echo = self.nic.spec.echoes;
         let entry = &mut self.nic.pollers[poller as usize];
         entry.alarm = false;
-        if !entry.active && !entry.ring.is_empty() {
-            self.raise(poller, now, out);
+        if !entry.active && (echo || !entry.ring.is_empty()) {
+            self.raise(poller, echo, now, out);
         }
     }
 
@@ -258,7 +269,8 @@ impl Tenants {
             work += scaled(cost, packets) + penalty;
         }
         let entry = &mut self.nic.pollers[poller as usize];
-        entry.active = !batch.is_empty();
+        // To find nothing takes its time, too.
+        entry.active = fresh || !batch.is_empty();
         entry.batch = batch;
         if entry.active {
             out.softirq(cpu, SOFT | u64::from(poller), Nanos(work));

@@ -91,6 +91,45 @@ fn a_core_that_shares_no_cache_with_the_wakers_is_interrupted() {
     assert_eq!(waits(&mut beside(Kernel::Linux7_3, false))[97], 0);
 }
 
+/// A guest leaves again to set its next tick when it has handled one, and one that its tick took off has that tick to handle when it is back.
+#[test]
+fn a_mark_is_seen_when_the_guest_sets_its_next_tick() {
+    let world = |tick_exit| {
+        let mut world = beside(Kernel::Linux7_3, true);
+        // Where a stop costs nothing nobody asks for ticks.
+        (world.host.costs.stop, world.host.costs.tick_exit) = (1, tick_exit);
+        world.work.acts[2].timer = Some(2_000_000);
+        world
+    };
+    let (without, with) = (waits(&mut world(0))[50], waits(&mut world(1_000_000))[50]);
+    assert!(with > 0 && with < without / 2, "{with} for {without}");
+    let mut world = world(100_000);
+    let handled = world.host.costs.switch + 1 + 100_000;
+    let (mut before, mut back) = (Nanos::ZERO, 0);
+    while world.now() < SECOND {
+        let at = world.queue.next_at().unwrap();
+        world.run(at).unwrap();
+        let ends = world.host.cores[1].tick_ends;
+        if ends > before {
+            let stopped = at.0 / 2_000_000 * 2_000_000;
+            assert!(at.0 - stopped < 500_000, "back from what the tick began");
+            assert_eq!(ends.0, at.0 + handled);
+            back += 1;
+        }
+        before = ends;
+    }
+    assert!(back > 100, "{back}");
+}
+
+/// Who answers requests leaves its guest all the time for what it does there.
+#[test]
+fn a_mark_is_seen_within_the_time_that_the_guest_is_stayed_in() {
+    let mut world = beside(Kernel::Linux7_3, true);
+    world.work.acts[2].stays = Nanos(200_000);
+    let longest = waits(&mut world)[97];
+    assert!((100_000..=200_000).contains(&longest), "{longest}");
+}
+
 /// Whose thread is alone has no timer of its slice: whoever comes from another core has that core set one, and it is interrupted for it.
 #[test]
 fn a_core_whose_thread_was_alone_is_interrupted_to_time_its_slice() {

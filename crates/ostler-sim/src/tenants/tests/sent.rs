@@ -1,6 +1,9 @@
 //! Interrupts of transmit rings.
 
+use std::collections::BTreeSet;
+
 use super::*;
+use crate::work::{Effect, Effects, Kind};
 
 /// A guest of four queue pairs and vCPUs that is asked at even times, behind a NIC of four queues.
 fn asked(rate: f64, nic: NicSpec, sent: Nanos) -> Driver {
@@ -126,4 +129,82 @@ fn a_rings_interrupts_go_where_they_are_told() {
     );
     let receive = &world.work.inner.nic.steering;
     assert!(receive.iter().any(|queue| queue.irq != CpuId(3)));
+}
+
+/// Two vCPUs in use of a guest with four queues have two each to send on.
+#[test]
+fn all_queues_are_sent_on_whatever_vcpus_are_in_use() {
+    let senders = |spreads| {
+        let mut world = asked(2000.0, NicSpec::default(), Nanos::ZERO);
+        world.work.inner.costs.driver.spreads = spreads;
+        world.act(|tenants, _, out| assert!(tenants.ask_vcpus(0, 2, out)));
+        world.run(secs(5));
+        let tenants = &world.work.inner;
+        assert!(tenants.clients[0].books.answered > 7900);
+        let guest = &tenants.guests[0];
+        for v in 0..4 {
+            let used: BTreeSet<u32> = (0..=u32::MAX)
+                .step_by(1 << 20)
+                .map(|hash| guest.sends_on(v, hash))
+                .collect();
+            let own = (0..4).filter(|queue| queue % 2 == v % 2).collect();
+            assert_eq!(used, own, "of vCPU {v}");
+        }
+        let workers = tenants.workers.iter();
+        workers.map(|worker| worker.kicks > 0).collect::<Vec<_>>()
+    };
+    assert_eq!(senders(true), [true; 4]);
+    assert_eq!(senders(false), [true, true, false, false]);
+}
+
+/// QEMU's igb: each interrupt comes once more when its moderation time is over, whatever has come; and that one has no other.
+#[test]
+fn an_interrupt_has_one_echo_where_the_nic_makes_them() {
+    let poll = Nanos::from_micros(7);
+    let count = |echoes, rate: f64| {
+        let nic = NicSpec {
+            sends: true,
+            moderation: Nanos::from_micros(200),
+            echoes,
+            ..NicSpec::default()
+        };
+        let mut world = asked(rate, nic, Nanos::from_micros(5));
+        world.work.inner.costs.poll = poll;
+        world.run(secs(5));
+        let (sent, answered) = told(&world);
+        let polls = world.work.inner.nic.pollers[..4].iter();
+        let received: u64 = polls.map(|poller| poller.interrupts).sum();
+        (received, sent.iter().sum::<u64>(), answered)
+    };
+    // Ten milliseconds apart nothing shares one.
+    let (received, sent, answered) = count(true, 100.0);
+    assert_eq!((received, sent), (2 * answered, 2 * answered));
+    assert_eq!(count(false, 100.0), (answered, answered, answered));
+    // What comes within the time waits for the echo: of two in turn the second is one.
+    let (received, _, answered) = count(true, 20_000.0);
+    let rings = 4.0 * 4.0 * 2.0 / 200e-6;
+    assert!(answered > 79_000, "{answered}");
+    assert!(
+        (received as f64) < rings && received > 20_000,
+        "{received} of {rings}"
+    );
+}
+
+#[test]
+fn an_interrupt_that_finds_nothing_takes_what_it_takes_to_look() {
+    let poll = Nanos::from_micros(7);
+    let mut world = asked(100.0, NicSpec::default(), Nanos::ZERO);
+    let tenants = &mut world.work.inner;
+    tenants.costs.poll = poll;
+    let mut out = Effects::default();
+    tenants.nic.pollers[0].fresh = true;
+    tenants.poll(0, Nanos::ZERO, &mut out);
+    let [Effect::Interrupt { interrupt, .. }] = out.0[..] else {
+        panic!("{:?}", out.0);
+    };
+    assert_eq!((interrupt.kind, interrupt.work), (Kind::Softirq, poll));
+    // And then it is over.
+    out.0.clear();
+    tenants.polled(0, CpuId(0), poll, &mut out);
+    assert!(out.0.is_empty() && !tenants.nic.pollers[0].active);
 }
