@@ -186,6 +186,7 @@ impl Costs {
         let beyond = |wake, part: Nanos| ns(wake).saturating_sub(part);
         let switch = ns(host::SWITCH);
         Costs {
+            hardirq: ns(emulated::HARDIRQ),
             poll: ns(emulated::POLL),
             sent: ns(emulated::SENT),
             softirq: ns(emulated::SOFTIRQ),

@@ -294,10 +294,22 @@ fn periods(run: &Path, cell: u32) -> Result<Option<Vec<Period>>> {
     Ok(Some(all?))
 }
 
-/// A second of a load, as the record has it: interrupts of the NIC's receive rings, and the time that softirqs took on the cores of queues. `None` where these had no cores of
-/// their own, or where the record lacks some of it.
-fn served(periods: &[Period], window: &Window, ns: f64) -> Option<(f64, f64)> {
-    let (mut interrupts, mut time, mut covered) = (0, 0.0, 0.0);
+/// A second of a load, as the record has it, of the cores of queues.
+#[derive(Clone, Copy, Default)]
+struct Served {
+    /// Interrupts of the NIC's receive rings.
+    received: f64,
+    /// What softirqs took for them, s.
+    softirqs: f64,
+    /// Interrupts of all of the NIC's rings, and what these took themselves, s.
+    all: f64,
+    hard: f64,
+}
+
+/// `None` where queues had no cores of their own, or where the record lacks some of it.
+fn served(periods: &[Period], window: &Window, ns: f64) -> Option<Served> {
+    let mut sum = Served::default();
+    let mut covered = 0.0;
     let mut before: Option<&Period> = None;
     for period in periods {
         // A snapshot is of the time in which the plan before it was in force.
@@ -313,38 +325,53 @@ fn served(periods: &[Period], window: &Window, ns: f64) -> Option<(f64, f64)> {
         let snapshot = &period.snapshot;
         let irqs = || snapshot.nics.iter().flat_map(|nic| &nic.irqs);
         let received = irqs().filter(|irq| irq.ring == Ring::Receive);
-        interrupts += received.map(|irq| irq.count).sum::<u64>();
-        let own = snapshot.cpus.iter().filter(|c| groups.nq.contains(c.cpu));
-        time += own.map(|cpu| cpu.softirq.as_secs_f64()).sum::<f64>();
+        sum.received += received.map(|irq| irq.count).sum::<u64>() as f64;
+        for cpu in snapshot.cpus.iter().filter(|c| groups.nq.contains(c.cpu)) {
+            sum.softirqs += cpu.softirq.as_secs_f64();
+            sum.hard += cpu.irq.as_secs_f64();
+        }
+        let own = irqs().filter(|irq| irq.affinity.is_subset(&groups.nq));
+        sum.all += own.map(|irq| irq.count).sum::<u64>() as f64;
         // What was sent goes with answers, and can't be told apart from them by counts: it was counted by itself.
         let sent =
             irqs().filter(|irq| irq.ring == Ring::Transmit && irq.affinity.is_subset(&groups.nq));
         let sent: u64 = sent.map(|irq| irq.count).sum();
-        time -= sent as f64 * emulated::SENT.nanos(ns).as_secs_f64();
+        sum.softirqs -= sent as f64 * emulated::SENT.nanos(ns).as_secs_f64();
         covered += snapshot.interval.as_secs_f64();
     }
     let whole = window.to - window.from;
     let share = whole / covered;
-    (covered > 0.85 * whole).then_some((interrupts as f64 * share, time * share))
+    (covered > 0.85 * whole).then_some(Served {
+        received: sum.received * share,
+        softirqs: sum.softirqs * share,
+        all: sum.all * share,
+        hard: sum.hard * share,
+    })
 }
 
 fn softirqs(runs: &[PathBuf]) -> Result<()> {
     let ns = instruction_ns(runs)?;
     let mut rows = Vec::new();
     let mut each: BTreeMap<(u64, String), (f64, f64, f64)> = BTreeMap::new();
+    let (mut all, mut hard) = (0.0, 0.0);
     for run in runs {
         for told in told(&run.join("events.jsonl"))? {
             let Some(periods) = periods(run, told.cell.index)? else {
                 continue;
             };
             for window in told.windows.iter().filter(|window| !window.first) {
-                let Some((interrupts, time)) = served(&periods, window, ns) else {
+                let Some(served) = served(&periods, window, ns) else {
                     continue;
                 };
                 let key = (whole(window.rate), told.cell.policy.clone());
                 let sums = each.entry(key).or_default();
-                *sums = (sums.0 + window.answers, sums.1 + interrupts, sums.2 + time);
-                rows.push(([window.answers, interrupts], time));
+                *sums = (
+                    sums.0 + window.answers,
+                    sums.1 + served.received,
+                    sums.2 + served.softirqs,
+                );
+                rows.push(([window.answers, served.received], served.softirqs));
+                (all, hard) = (all + served.all, hard + served.hard);
             }
         }
     }
@@ -361,6 +388,10 @@ fn softirqs(runs: &[PathBuf]) -> Result<()> {
     println!(
         "{}",
         say(&fit, ["a request", "an interrupt"], ns, rows.len())
+    );
+    println!(
+        "{:.0} instructions an interrupt of any ring, before its softirq",
+        hard * 1e9 / ns / all.max(1.0)
     );
     Ok(())
 }

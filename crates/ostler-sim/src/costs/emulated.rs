@@ -16,6 +16,10 @@ costs! {
     POLL = 4648.0 Instructions, "bench/sim/src/bin/request.rs: softirqs of queues' cores by requests and interrupts, 395 seconds; standard error 60";
     /// An interrupt of the NIC comes at most once in this time, and again when it is over.
     MODERATION = 200_704.0 Nanos, "drivers/net/ethernet/intel/igb/igb_main.c, igb_update_ring_itr: IGB_20K_ITR (196) where packets are small; hw/net/igb_core.c of QEMU 10.0: times 1024 ns. Interrupts of a ring are 200 to 220 us apart most often (irq:irq_handler_entry, one run of vspace-ramp's P)";
+    /// An interrupt, until its softirq.
+    HARDIRQ = 874.0 Instructions, "bench/sim/src/bin/request.rs softirqs: time in interrupts of queues' cores by interrupts of all of the NIC's rings, 45 seconds of vspace-ramp's P, E and R; 700 at 2400 requests a second to 1070 at 400";
+    /// What it takes of a vCPU that it brings out of its guest besides.
+    INTERRUPT_EXIT = 2050.0 Instructions, "Landau et al., SplitX (HotOS 2011), table 1: an exit's direct cost is 2000 cycles at 2.93 GHz, 683 ns; with HARDIRQ 2924, and bench/sim/src/bin/stops.rs has 2921 to 3418 of vCPUs that serve in vspace-ramp's P";
     /// A poll that sees what was sent, where the ring's vector is its own.
     SENT = 1597.0 Instructions, "bench/sim/src/bin/request.rs polls: mean of 25,595 polls between an interrupt of `eth0-tx-*` and the softirq's end, one run of vspace-ramp's P; standard error 17. Of 25,555 for what was received it is 4791";
     /// A message in it, and its answer.

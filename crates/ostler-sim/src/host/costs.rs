@@ -58,6 +58,8 @@ pub struct HostCosts {
     pub stop: u64,
     /// What its guest's tick takes beyond that, if one came meanwhile.
     pub missed_tick: u64,
+    /// What an interrupt takes of a vCPU that it brings out of its guest, beyond what it takes of any core.
+    pub interrupt_exit: u64,
     /// From a guest's tick to the end of the exit by which it sets the next.
     pub tick_exit: u64,
     /// What others take beyond a switch by the boost scheduler.
@@ -122,6 +124,10 @@ impl HostCosts {
                 Kernel::Linux7_3 => time(emulated::STOP) - time(table::SWITCH),
             },
             missed_tick: time(emulated::MISSED_TICK),
+            interrupt_exit: match kernel {
+                Kernel::Linux6_12 => 0,
+                Kernel::Linux7_3 => time(emulated::INTERRUPT_EXIT),
+            },
             tick_exit: match kernel {
                 Kernel::Linux6_12 => 0,
                 Kernel::Linux7_3 => time(emulated::TICK_HANDLER) + time(emulated::MISSED_TICK),

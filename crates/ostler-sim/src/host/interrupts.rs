@@ -10,7 +10,7 @@ use super::core::Doing;
 use super::fair::NONE;
 use super::thread::State;
 use super::{Host, Scene};
-use crate::work::{Interrupt, Kind, Next, Work};
+use crate::work::{Interrupt, Kind, Next, ThreadId, Work};
 
 impl Host {
     /// An interrupt comes to a core.
@@ -39,6 +39,13 @@ impl Host {
             Doing::Idle(_) => self.kick(cpu, scene),
             Doing::Thread => {
                 self.reckon(cpu, scene.now());
+                let thread = self.cores[cpu as usize].running;
+                if !softirq
+                    && thread >= self.own_threads()
+                    && !scene.work.in_kernel(ThreadId(thread))
+                {
+                    self.cores[cpu as usize].overhead += self.costs.interrupt_exit;
+                }
                 self.proceed(cpu, scene);
             }
             Doing::Soft if !softirq => {

@@ -121,6 +121,39 @@ fn a_mark_is_seen_when_the_guest_sets_its_next_tick() {
     assert!(back > 100, "{back}");
 }
 
+/// What brings a vCPU out of its guest takes that of it besides its own time; a thread in the kernel loses no more than that time.
+#[test]
+fn an_interrupt_takes_an_exit_of_a_vcpu_in_its_guest_alone() {
+    let did = |in_kernel, kind| {
+        let mut world = world(&topology(1, 1, 1, false), &[(None, all(), Habit::Spin)]);
+        world.host.costs.interrupt_exit = 2000;
+        world.work.acts[0].in_kernel = in_kernel;
+        for ms in 1..=100 {
+            world.run(Nanos(ms * 1_000_000 + 5)).unwrap();
+            let interrupt = Interrupt {
+                token: 1,
+                work: Nanos(1000),
+                kind,
+            };
+            world
+                .act(|host, scene| host.interrupt(0, interrupt, scene))
+                .unwrap();
+        }
+        world.run(Nanos(200_000_000)).unwrap();
+        // It is asked what it did.
+        let thread = world.host.own_threads();
+        world
+            .act(|host, scene| host.notify(thread, None, scene))
+            .unwrap();
+        world.work.acts[0].did
+    };
+    let (guest, kernel) = (did(false, Kind::Device), did(true, Kind::Device));
+    assert_eq!(kernel - guest, 100 * 2000);
+    // Timers as devices; softirqs come with a hard interrupt that has taken it.
+    assert_eq!(did(false, Kind::Timer), guest);
+    assert_eq!(did(false, Kind::Softirq), kernel);
+}
+
 /// Who answers requests leaves its guest all the time for what it does there.
 #[test]
 fn a_mark_is_seen_within_the_time_that_the_guest_is_stayed_in() {
