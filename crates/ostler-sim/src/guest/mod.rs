@@ -307,6 +307,8 @@ pub struct Guest {
     pub away: bool,
     /// Whether it is dead.
     pub dead: bool,
+    /// When its first tick is: in a time between ticks, by when it booted, which nobody planned.
+    pub ticks_from: Nanos,
     /// When its thread looks that sees to what it keeps, where it has one.
     pub upkeep: Option<Upkeep>,
     /// What it counts by itself: rounds, blocks, operations.

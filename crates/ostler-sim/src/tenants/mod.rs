@@ -298,6 +298,9 @@ impl Tenants {
             resting: false,
             away: false,
             dead: false,
+            ticks_from: Nanos(
+                Stream::new(seed, "tick", number.into()).below(self.costs.guest_tick.0.max(1)),
+            ),
             upkeep: None,
             done: 0,
             stream: Stream::new(seed, "guest", number.into()),

@@ -18,8 +18,8 @@ impl Tenants {
         if tick == 0 {
             return None;
         }
-        let phase = self.costs.start.0 * u64::from(g) % tick;
-        let past = (now.0 + tick - phase) % tick;
+        let from = self.guests[g as usize].ticks_from.0;
+        let past = (now.0 + tick - from) % tick;
         Some(now.saturating_add(Nanos(tick - past)))
     }
 

@@ -137,6 +137,7 @@ fn interrupts(every_ms: u64, at_ms: &[u64]) -> Vec<u64> {
         ..load(&[0], 1000.0, 0.0015, Arrivals::Even)
     };
     let mut world = world(guests, (0..10).map(one).collect(), costs, 5);
+    world.work.inner.guests[0].ticks_from = Nanos::ZERO;
     let mut seen = Vec::new();
     for ms in at_ms {
         world.run(Nanos::from_millis(*ms));
@@ -155,6 +156,29 @@ fn a_vcpu_that_has_worked_keeps_its_tick_until_that_wakes_it() {
     );
     // At 1, 3, 5, ... 19 ms a request; in between, at 4, 8, 12, 16, 20 a tick.
     assert_eq!(interrupts(2, &[2, 5, 14, 100]), [1, 3, 7 + 3, 10 + 5]);
+}
+
+/// Whoever booted when it liked has its ticks apart from others', and at any time of the host's.
+#[test]
+fn guests_ticks_are_where_the_seed_has_them() {
+    let costs = Costs {
+        guest_tick: Nanos::from_millis(4),
+        ..free()
+    };
+    let from = |seed| {
+        let guests = (0..20).map(|_| guest(1, 1, serve(1, Time::Fixed(SERVICE))));
+        let world = world(guests.collect(), Vec::new(), costs, seed);
+        let tenants = &world.work.inner;
+        (0..20)
+            .map(|g| tenants.next_tick(g, Nanos::from_secs(1)).expect("one"))
+            .collect::<Vec<_>>()
+    };
+    let first = from(5);
+    assert_eq!(first, from(5));
+    assert_ne!(first, from(6));
+    let quarters = |at: &Nanos| (at.0 - 1_000_000_001) / 1_000_000;
+    let drawn: std::collections::BTreeSet<u64> = first.iter().map(quarters).collect();
+    assert_eq!(drawn, (0..4).collect(), "of the four milliseconds after");
 }
 
 /// A vCPU that loses its core has its next tick there, too.
