@@ -44,6 +44,8 @@ pub struct Costs {
     pub exit: Nanos,
     /// What a vCPU that slept takes beyond the switch and its interrupt before it goes on; all that it finds to do then shares that.
     pub vcpu_wake: Nanos,
+    /// And what it takes to sleep again, when it has nothing to do.
+    pub vcpu_sleep: Nanos,
     /// What a vhost worker that slept takes beyond the switch, likewise.
     pub vhost_wake: Nanos,
     /// Between ticks that a guest's vCPU keeps when it sleeps; zero: it stops them.
@@ -113,6 +115,7 @@ impl Default for Costs {
             exit: ns(table::EXIT),
             // Papers' figures are of where hosts saturate, and have it in all else, as far as it is there.
             vcpu_wake: Nanos::ZERO,
+            vcpu_sleep: Nanos::ZERO,
             vhost_wake: Nanos::ZERO,
             guest_tick: Nanos::ZERO,
             serving_stay: Nanos::ZERO,
@@ -160,6 +163,7 @@ impl Costs {
             vhost_tx: code(self.vhost_tx),
             exit: code(self.exit),
             vcpu_wake: code(self.vcpu_wake),
+            vcpu_sleep: code(self.vcpu_sleep),
             vhost_wake: code(self.vhost_wake),
             set_timer: code(self.set_timer),
             upkeep: code(self.upkeep),
@@ -198,7 +202,10 @@ impl Costs {
             upkeep: ns(emulated::UPKEEP),
             // Counted with the wake-up.
             ipi: Nanos::ZERO,
-            vcpu_wake: beyond(emulated::VCPU_WAKE, switch).saturating_sub(costs.interrupt),
+            vcpu_wake: beyond(emulated::VCPU_WAKE, switch)
+                .saturating_sub(costs.interrupt.saturating_add(ns(emulated::VCPU_SLEEP))),
+            vcpu_sleep: ns(emulated::VCPU_SLEEP),
+            wire: ns(emulated::CLIENT),
             vhost_rx: ns(emulated::VHOST),
             vhost_tx: ns(emulated::VHOST),
             vhost_wake: beyond(emulated::VHOST_WAKE, switch),
@@ -320,7 +327,7 @@ mod tests {
         assert_eq!(lab.vhost_rx.0 + lab.vhost_tx.0, 2 * ns(emulated::VHOST));
         // A wake-up is that in all: the host's switch and the interrupt are charged where they are.
         let switch = ns(host::SWITCH);
-        let vcpu = lab.vcpu_wake.0 + lab.interrupt.0 + switch;
+        let vcpu = lab.vcpu_wake.0 + lab.vcpu_sleep.0 + lab.interrupt.0 + switch;
         assert_eq!(vcpu, ns(emulated::VCPU_WAKE));
         assert_eq!(lab.vhost_wake.0 + switch, ns(emulated::VHOST_WAKE));
         // What was counted with these isn't charged beside them.

@@ -30,6 +30,10 @@ costs! {
     REQUEST = 32_904.0 Instructions, "bench/sim/src/bin/request.rs wakes: CPU time of the guest's vCPUs by requests, wake-ups and timers between ticks, 16 seconds at 1200 and 2400 a second (bench/sim/request.toml, R2 0.991); standard error 2000";
     /// To wake a vCPU that sleeps, until it sleeps again: the sender's part, KVM's ways out of and into its wait, the switch, the interrupt, and the guest's ways out of and into idle.
     VCPU_WAKE = 21_988.0 Instructions, "bench/sim/src/bin/request.rs, likewise; standard error 1400";
+    /// Of that, what it takes to sleep again: from the exit by which it halts to the switch.
+    VCPU_SLEEP = 8773.0 Instructions, "bench/sim/src/bin/stops.rs: mean of 6210 of the four vCPUs of the guest that answers, one run of vspace-ramp's P; means of 8407 to 8919";
+    /// Between the NIC and a client on the same emulated machine, a way: from its timer to its driver, or from the host's driver to what it has read.
+    CLIENT = 21_400.0 Instructions, "docs/sim.md: one run of vspace-ramp's E and static 4 + 2 at 400 requests a second, traced (net:net_dev_start_xmit, syscalls:sys_exit_recvfrom), by hand: 167 us there in the mean of 1142, 261 us back of 1236";
     /// Between ticks that a vCPU keeps when it sleeps.
     GUEST_TICK = 4_000_000.0 Nanos, "kernel/Kconfig.hz: HZ=250, Debian's; kernel/sched/idle.c: without a driver for idle states a CPU keeps its tick until that wakes it (f4c31b07b136), which the lab's guest does";
     /// A message in vhost's worker, a direction.

@@ -205,6 +205,8 @@ pub struct Vcpu {
     pub soft_spent: Nanos,
     /// What tasks still have before softirqs go on.
     pub tasks_turn: Nanos,
+    /// Whether it has done what it takes to sleep, since it was woken.
+    pub settled: bool,
     /// Exits to come.
     pub exits: VecDeque<(Nanos, Then)>,
     /// The task that it runs.
@@ -242,6 +244,7 @@ impl Vcpu {
             polling: 0,
             soft_spent: Nanos::ZERO,
             tasks_turn: Nanos::ZERO,
+            settled: true,
             exits: VecDeque::new(),
             current: None,
             queue: Vec::new(),

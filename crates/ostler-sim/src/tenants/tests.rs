@@ -29,6 +29,7 @@ fn free() -> Costs {
         handoff: [Nanos(0); 4],
         exit: Nanos(0),
         vcpu_wake: Nanos(0),
+        vcpu_sleep: Nanos(0),
         vhost_wake: Nanos(0),
         guest_tick: Nanos(0),
         serving_stay: Nanos(0),

@@ -34,8 +34,9 @@ impl Tenants {
             return Next::Sleep;
         }
         if slept && wake > Nanos::ZERO {
-            let exits = &mut guest.vcpus[v as usize].exits;
-            exits.push_front((wake, Then::Nothing));
+            let vcpu = &mut guest.vcpus[v as usize];
+            vcpu.exits.push_front((wake, Then::Nothing));
+            vcpu.settled = false;
         }
         if comes_up && let Some(down) = &mut guest.down {
             *down -= 1;
@@ -167,6 +168,12 @@ impl Tenants {
             exits.push_back((self.costs.ipi, Then::Ipi(idle)));
         }
         let Some(task) = current else {
+            let settled = &mut guest.vcpus[v as usize].settled;
+            if !std::mem::replace(settled, true) {
+                let exit = (self.costs.vcpu_sleep, Then::Nothing);
+                guest.vcpus[v as usize].exits.push_back(exit);
+                return None;
+            }
             let poll = guest.vcpus[v as usize].poll;
             if poll > Nanos::ZERO {
                 return Some((Told::Poll, Next::Run(poll)));

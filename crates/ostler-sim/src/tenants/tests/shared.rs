@@ -158,6 +158,36 @@ fn a_vcpu_that_has_worked_keeps_its_tick_until_that_wakes_it() {
     assert_eq!(interrupts(2, &[2, 5, 14, 100]), [1, 3, 7 + 3, 10 + 5]);
 }
 
+/// What it takes to sleep comes after what there was to do, once for each time that it was woken, and no answer waits for it.
+#[test]
+fn no_answer_waits_for_its_vcpu_to_sleep() {
+    let sleep = Nanos::from_millis(1);
+    let costs = Costs {
+        vcpu_wake: VCPU_WAKE,
+        vcpu_sleep: sleep,
+        ..free()
+    };
+    let guests = vec![guest(1, 1, serve(1, Time::Fixed(SERVICE)))];
+    let one = |nth: u64| LoadSpec {
+        start: Nanos::from_millis(100 * nth),
+        ..load(&[0], 1000.0, 0.0015, Arrivals::Even)
+    };
+    let mut world = world(guests, (0..3_u64).map(one).collect(), costs, 5);
+    let done = |world: &Driver| {
+        let tenants = &world.work.inner;
+        let answered: u64 = tenants.clients.iter().map(|c| c.books.answered).sum();
+        (answered, tenants.guests[0].vcpus[0].accounts.exits)
+    };
+    for nth in 0..3_u64 {
+        world.run(Nanos(nth * 100_000_000 + 1_200_000));
+        assert_eq!(done(&world).0, nth + 1);
+        world.run(Nanos(nth * 100_000_000 + 50_000_000));
+        let each = VCPU_WAKE.0 + sleep.0;
+        assert_eq!(done(&world), (nth + 1, Nanos((nth + 1) * each)));
+    }
+    world.check();
+}
+
 /// Whoever booted when it liked has its ticks apart from others', and at any time of the host's.
 #[test]
 fn guests_ticks_are_where_the_seed_has_them() {
