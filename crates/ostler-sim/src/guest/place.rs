@@ -99,7 +99,7 @@ impl Guest {
         let first = v % vcpus % queues;
         let own = (queues - first).div_ceil(vcpus);
         // By other digits than those by which NICs choose.
-        first + vcpus * ((hash >> 24) * own >> 8)
+        first + vcpus * (((hash >> 24) * own) >> 8)
     }
 
     /// Whether a vCPU has nothing to run, as its kernel sees it.
