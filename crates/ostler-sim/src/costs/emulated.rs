@@ -33,7 +33,7 @@ costs! {
     /// Of that, what it takes to sleep again: from the exit by which it halts to the switch.
     VCPU_SLEEP = 8773.0 Instructions, "bench/sim/src/bin/stops.rs: mean of 6210 of the four vCPUs of the guest that answers, one run of vspace-ramp's P; means of 8407 to 8919";
     /// Between the NIC and a client on the same emulated machine, a way: from its timer to its driver, or from the host's driver to what it has read.
-    CLIENT = 21_400.0 Instructions, "docs/sim.md: one run of vspace-ramp's E and static 4 + 2 at 400 requests a second, traced (net:net_dev_start_xmit, syscalls:sys_exit_recvfrom), by hand: 167 us there in the mean of 1142, 261 us back of 1236";
+    CLIENT = 19_400.0 Instructions, "docs/sim.md: one run of vspace-ramp's E at 400 requests a second, traced (net:net_dev_start_xmit, sched_waking, syscalls:sys_exit_recvfrom; its median is that without a trace), by hand: 143 us there in the mean of 585, 245 us back of 700";
     /// Between ticks that a vCPU keeps when it sleeps.
     GUEST_TICK = 4_000_000.0 Nanos, "kernel/Kconfig.hz: HZ=250, Debian's; kernel/sched/idle.c: without a driver for idle states a CPU keeps its tick until that wakes it (f4c31b07b136), which the lab's guest does";
     /// A message in vhost's worker, a direction.
