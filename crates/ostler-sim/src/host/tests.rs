@@ -267,6 +267,18 @@ fn ran(world: &World<Actors>, at: u32) -> u64 {
     world.host.view(world.now()).thread_time(thread).ran
 }
 
+/// Interrupts a core, for so much work.
+fn interrupt(world: &mut World<Actors>, cpu: u32, kind: Kind, work: u64) {
+    let interrupt = Interrupt {
+        token: 1,
+        work: Nanos(work),
+        kind,
+    };
+    world
+        .act(|host, scene| host.interrupt(cpu, interrupt, scene))
+        .unwrap();
+}
+
 fn all() -> CpuSet {
     CpuSet::range(0, 1024)
 }
@@ -350,28 +362,14 @@ fn softirqs_go_before_threads_until_they_are_too_many_and_then_ksoftirqd_has_the
             }
             world.run(Nanos(until)).unwrap();
             for (kind, work) in [(Kind::Device, 1000), (Kind::Softirq, work)] {
-                let interrupt = Interrupt {
-                    token: 1,
-                    work: Nanos(work),
-                    kind,
-                };
-                world
-                    .act(|host, scene| host.interrupt(0, interrupt, scene))
-                    .unwrap();
+                interrupt(world, 0, kind, work);
                 watcher.observe(world.host.view(Nanos(until)));
             }
         }
     };
     load(&mut world, 90_000, 1000);
     assert_eq!(world.host.counters.ksoftirqd, 0);
-    let timer = Interrupt {
-        token: 1,
-        work: Nanos(1000),
-        kind: Kind::Timer,
-    };
-    world
-        .act(|host, scene| host.interrupt(0, timer, scene))
-        .unwrap();
+    interrupt(&mut world, 0, Kind::Timer, 1000);
     let crate::host::Counters {
         interrupts,
         device_irqs,

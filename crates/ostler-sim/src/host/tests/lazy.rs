@@ -130,14 +130,7 @@ fn an_interrupt_takes_an_exit_of_a_vcpu_in_its_guest_alone() {
         world.work.acts[0].in_kernel = in_kernel;
         for ms in 1..=100 {
             world.run(Nanos(ms * 1_000_000 + 5)).unwrap();
-            let interrupt = Interrupt {
-                token: 1,
-                work: Nanos(1000),
-                kind,
-            };
-            world
-                .act(|host, scene| host.interrupt(0, interrupt, scene))
-                .unwrap();
+            interrupt(&mut world, 0, kind, 1000);
         }
         world.run(Nanos(200_000_000)).unwrap();
         // It is asked what it did.
@@ -204,14 +197,7 @@ fn a_mark_is_seen_at_the_end_of_an_interrupt_but_not_in_the_kernel() {
     {
         let (mut world, tick) = marked(in_kernel);
         let second = ThreadId(world.host.own_threads() + 1);
-        let interrupt = Interrupt {
-            token: 1,
-            work: Nanos(7000),
-            kind,
-        };
-        world
-            .act(|host, scene| host.interrupt(1, interrupt, scene))
-            .unwrap();
+        interrupt(&mut world, 1, kind, 7000);
         let after = Nanos(world.now().0 + 7000);
         world.run(after).unwrap();
         let runs = world.host.view(after).state(second) == State::Runs;

@@ -14,14 +14,7 @@ fn interrupted(world: &mut World<Actors>, until: Nanos, work: u64) -> Vec<Violat
             watcher.observe(world.host.view(next));
         }
         world.run(Nanos(at)).unwrap();
-        let interrupt = Interrupt {
-            token: 1,
-            work: Nanos(work),
-            kind: Kind::Softirq,
-        };
-        world
-            .act(|host, scene| host.interrupt(0, interrupt, scene))
-            .unwrap();
+        interrupt(world, 0, Kind::Softirq, work);
         watcher.observe(world.host.view(world.now()));
     }
     let costs = world.host.costs.clone();
@@ -79,14 +72,7 @@ fn one_that_may_not_leave_stays_and_none_goes_to_a_core_that_is_no_better() {
     for at in 1..10_000 {
         alike.run(Nanos(at * 100_000)).unwrap();
         for cpu in [0, 1] {
-            let interrupt = Interrupt {
-                token: 1,
-                work: Nanos(30_000),
-                kind: Kind::Softirq,
-            };
-            alike
-                .act(|host, scene| host.interrupt(cpu, interrupt, scene))
-                .unwrap();
+            interrupt(&mut alike, cpu, Kind::Softirq, 30_000);
         }
     }
     assert_eq!(alike.host.counters.migrations, 0);
