@@ -31,18 +31,19 @@ impl Tenants {
         } = self.nic.spec;
         let sender = &mut self.nic.senders[ring as usize];
         let earliest = sender.raised.map(|at| at.saturating_add(moderation));
-        if let Some(at) = earliest.filter(|at| *at > now && !echo) {
+        if let Some(at) = earliest.filter(|at| *at > now) {
             sender.alarm = true;
             out.alarm(at, SENT | u64::from(ring));
             return;
         }
         sender.active = true;
         sender.cpu = sender.irq;
-        if echoes && !echo {
+        // Where there are echoes the alarm is what lets no other come: once it is over, the next one may at once.
+        if !echoes {
+            sender.raised = Some(now);
+        } else if !echo {
             sender.alarm = true;
             out.alarm(now.saturating_add(moderation), SENT | u64::from(ring));
-        } else {
-            sender.raised = Some(now);
         }
         sender.interrupts += 1;
         out.interrupt(sender.cpu, SENT_HARD | u64::from(ring), self.costs.hardirq);

@@ -190,7 +190,7 @@ impl Tenants {
         let entry = &mut self.nic.pollers[poller as usize];
         if poller < queues {
             let earliest = entry.raised.map(|at| at.saturating_add(moderation));
-            if let Some(at) = earliest.filter(|at| *at > now && !echo) {
+            if let Some(at) = earliest.filter(|at| *at > now) {
                 entry.alarm = true;
                 out.alarm(at, MODERATION | u64::from(poller));
                 return;
@@ -204,14 +204,13 @@ impl Tenants {
         }
         entry.active = true;
         entry.fresh = poller < queues;
-        if poller < queues && echoes && !echo {
-            entry.alarm = true;
-            out.alarm(
-                now.saturating_add(moderation),
-                MODERATION | u64::from(poller),
-            );
-        } else {
+        // Where there are echoes the alarm is what lets no other come: once it is over, the next one may at once.
+        if poller >= queues || !echoes {
             entry.raised = Some(now);
+        } else if !echo {
+            entry.alarm = true;
+            let over = now.saturating_add(moderation);
+            out.alarm(over, MODERATION | u64::from(poller));
         }
         entry.interrupts += 1;
         out.interrupt(entry.cpu, HARD | u64::from(poller), self.costs.hardirq);

@@ -190,6 +190,49 @@ fn an_interrupt_has_one_echo_where_the_nic_makes_them() {
     );
 }
 
+/// The echo keeps nothing back: what comes after it interrupts at once, and has its own.
+#[test]
+fn what_comes_after_an_echo_interrupts_at_once() {
+    let nic = NicSpec {
+        sends: true,
+        moderation: Nanos::from_micros(200),
+        echoes: true,
+        ..NicSpec::default()
+    };
+    let tenants = &mut asked(100.0, nic, Nanos::ZERO).work.inner;
+    // What comes of it, if anything: whether an interrupt, and when the alarm is.
+    let came = |out: &mut Effects| {
+        let interrupts = out
+            .0
+            .iter()
+            .any(|of| matches!(of, Effect::Interrupt { .. }));
+        let alarm = out.0.iter().find_map(|of| match of {
+            Effect::Alarm { at, .. } => Some(at.0 / 1000),
+            _ => None,
+        });
+        out.0.clear();
+        (interrupts, alarm)
+    };
+    let mut out = Effects::default();
+    let us = Nanos::from_micros;
+    let seen = |tenants: &mut Tenants, at, out: &mut Effects| {
+        tenants.sees_sent(0, out);
+        tenants.saw_sent(0, us(at), out);
+    };
+    tenants.sends(CpuId(0), 0, us(0), &mut out);
+    assert_eq!(came(&mut out), (true, Some(200)));
+    seen(tenants, 10, &mut out);
+    came(&mut out);
+    tenants.sends(CpuId(0), 0, us(50), &mut out);
+    assert_eq!(came(&mut out), (false, None), "within the time");
+    tenants.may_say_sent(0, us(200), &mut out);
+    assert_eq!(came(&mut out), (true, None), "the echo, which has none");
+    seen(tenants, 210, &mut out);
+    came(&mut out);
+    tenants.sends(CpuId(0), 0, us(250), &mut out);
+    assert_eq!(came(&mut out), (true, Some(450)));
+}
+
 #[test]
 fn an_interrupt_that_finds_nothing_takes_what_it_takes_to_look() {
     let poll = Nanos::from_micros(7);
