@@ -502,8 +502,8 @@ fn worlds() -> impl Strategy<Value = (Topology, Vec<(Option<u32>, CpuSet, Habit)
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Time is where it should be. And where all float, no core sleeps beyond a few wide balances while a thread waits, the first of which may fail (`nr_balance_failed`): where some are pinned Linux doesn't promise
-    /// that, as cache groups that have as much to do are even, though all of one's is on one of its cores.
+    /// Time is where it should be. And where all float, no core sleeps for long while a thread waits: until averages whose half-life is 32 ms tell that the other group's cores are used, so that it counts as
+    /// overloaded and not as one with cores to spare (`group_is_overloaded`), and a wide balance. Where some are pinned Linux doesn't promise that, as cache groups that have as much to do are even, though all of one's is on one of its cores.
     #[test]
     fn time_and_work_are_conserved(
         (topology, mut threads) in worlds(),
