@@ -282,12 +282,12 @@ impl Host {
         if queue == cpu {
             return own;
         }
+        if self.costs.kernel.is_flat() {
+            return self.of_core(own as u32, queue);
+        }
         let root = &self.queues[cpu as usize];
-        let entity = match root.find(queue | GROUP) {
-            Some(at) => root.entities[at].weight,
-            None if self.costs.kernel.is_flat() => self.weight_of(queue).0,
-            None => 0,
-        };
+        let entity = root.find(queue | GROUP).map(|at| root.entities[at].weight);
+        let entity = entity.unwrap_or(0);
         let inside = u64::from(self.queues[queue as usize].weight().max(1));
         own * u64::from(entity) / inside
     }

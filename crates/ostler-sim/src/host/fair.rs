@@ -457,6 +457,11 @@ impl Average {
         self.value / 16
     }
 
+    /// Whether it is up to a time.
+    pub fn is_of(&self, now: u64) -> bool {
+        self.at == now
+    }
+
     /// The load was `weight` from the last call until now.
     pub fn pass(&mut self, now: u64, weight: u32) {
         let span = now.saturating_sub(self.at);

@@ -5,11 +5,20 @@
 
 use ostler_model::{CpuId, Nanos};
 
-use super::fair::{Average, Away, NONE, Queue as RunQueue, WEIGHT, WEIGHT_IDLE};
+use super::fair::{Average, Away, NONE, Queue as RunQueue, WEIGHT_IDLE};
 use super::{Account, Host};
 
 /// Marks an entity as a group's: the rest is the number of its queue.
 pub(super) const GROUP: u32 = 1 << 31;
+
+/// Tells a group what one of its queues has come to, of which it knows `told` (`update_tg_load_avg`): small changes aren't worth telling.
+pub(super) fn tell(average: Average, told: &mut u32, all: &mut u64) {
+    let now = average.get();
+    if now.abs_diff(*told) > *told / 64 {
+        *all = *all + u64::from(now) - u64::from(*told);
+        *told = now;
+    }
+}
 
 /// Why a thread leaves a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +63,7 @@ impl Host {
             told: 0,
             tasks: Average::default(),
             tasks_told: 0,
+            share: 0,
             away: Away::default(),
         });
         new
@@ -61,32 +71,20 @@ impl Host {
 
     /// Brings a queue's load up to now; before its weight changes.
     pub(super) fn pass(&mut self, queue: u32, now: Nanos) {
+        if self.costs.kernel.is_flat() {
+            return self.pass_flat(queue, now);
+        }
         let weight: u32 = self.queues[queue as usize]
             .runnable()
             .map(|entity| entity.weight)
             .sum();
-        let tasks = self.queues[queue as usize].runnable().count() as u32;
         let account = &mut self.accounts[queue as usize];
         account.load.pass(now.0, weight);
         if account.group == NONE {
             return;
         }
-        if self.costs.kernel.is_flat() {
-            account.tasks.pass(now.0, tasks * WEIGHT);
-            let tasks = account.tasks.get();
-            if tasks.abs_diff(account.tasks_told) > account.tasks_told / 64 {
-                let group = &mut self.groups[account.group as usize];
-                group.tasks = group.tasks + u64::from(tasks) - u64::from(account.tasks_told);
-                account.tasks_told = tasks;
-            }
-        }
-        let load = account.load.get();
-        // update_tg_load_avg(): small changes aren't worth telling.
-        if load.abs_diff(account.told) > account.told / 64 {
-            let group = &mut self.groups[account.group as usize];
-            group.load = group.load + u64::from(load) - u64::from(account.told);
-            account.told = load;
-        }
+        let group = &mut self.groups[account.group as usize];
+        tell(account.load, &mut account.told, &mut group.load);
     }
 
     /// What a group's entity on a core weighs.
@@ -105,6 +103,9 @@ impl Host {
 
     /// Gives a group's entity the weight that it is to have now.
     pub(super) fn share(&mut self, queue: u32, now: Nanos) {
+        if self.costs.kernel.is_flat() {
+            return self.share_flat(queue, now);
+        }
         let root = self.accounts[queue as usize].cpu;
         let Some(at) = self.queues[root as usize].find(queue | GROUP) else {
             return;
@@ -150,12 +151,11 @@ impl Host {
             return;
         }
         let (left, come) = (self.find_queue(thread, from), self.queue_of(thread, to));
+        if self.costs.kernel.is_flat() {
+            return self.carry_flat(thread, (from, left), (to, come), now);
+        }
         self.pass(from, now);
         self.pass(left, now);
-        if self.costs.kernel.is_flat() && left != from {
-            self.pass(come, now);
-            self.carry_tasks(thread, left, come);
-        }
         let part = self.part_of(own, left);
         self.accounts[from as usize].load.take(part);
         if left != from {

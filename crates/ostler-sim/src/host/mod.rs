@@ -152,6 +152,8 @@ struct Account {
     /// Its threads that would run, each as [`WEIGHT`], and what of that is in its group's sum: for [`flat`].
     tasks: Average,
     tasks_told: u32,
+    /// What its group's weight on the core was when that was looked at last: for [`flat`], too.
+    share: u32,
     /// What its entity in the core's queue kept while it was out of it.
     away: Away,
 }
@@ -174,6 +176,8 @@ pub struct Host {
     /// Run queues: one for each core, then those of groups as they come to be used.
     queues: Vec<RunQueue>,
     accounts: Vec<Account>,
+    /// The cgroup that all of them are in, if there is one.
+    slice: Option<flat::Slice>,
     idle: CpuSet,
     /// Cores whose threads are about to go to sleep.
     leavers: VecDeque<u32>,
@@ -216,9 +220,11 @@ impl Host {
                     told: 0,
                     tasks: Average::default(),
                     tasks_told: 0,
+                    share: 0,
                     away: Away::default(),
                 })
                 .collect(),
+            slice: None,
             idle: map.online,
             leavers: VecDeque::new(),
             alone: map.online,

@@ -201,6 +201,16 @@ fn world_with(
     threads: &[(Option<u32>, CpuSet, Habit)],
     costs: HostCosts,
 ) -> World<Actors> {
+    world_in(topology, threads, costs, false)
+}
+
+/// One whose groups are within another, or not.
+fn world_in(
+    topology: &Topology,
+    threads: &[(Option<u32>, CpuSet, Habit)],
+    costs: HostCosts,
+    nested: bool,
+) -> World<Actors> {
     let first = topology.cpus.len() as u32;
     let acts = threads.iter().map(|(_, _, habit)| Act {
         habit: *habit,
@@ -226,6 +236,9 @@ fn world_with(
         interrupts: 0,
     };
     let mut world = World::new(topology, costs, actors);
+    if nested {
+        world.host.nest_groups(all());
+    }
     let groups = threads.iter().filter_map(|(group, _, _)| *group).max();
     for _ in 0..groups.map_or(0, |most| most + 1) {
         world.host.add_group();

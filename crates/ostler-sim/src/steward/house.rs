@@ -14,6 +14,7 @@ pub fn house<W: Housed>(
     cpus: CpuSet,
     weights: Weights,
 ) -> Result<Vec<StewardGuest>, WorldError> {
+    world.host.nest_groups(cpus);
     let mut guests = Vec::new();
     for (number, guest) in (0..).zip(&world.work.tenants().guests) {
         guests.push(StewardGuest {

@@ -2,6 +2,16 @@
 
 use super::*;
 
+/// A world whose guests are in a cgroup of their own.
+fn nested(topology: &Topology, threads: &[(Option<u32>, CpuSet, Habit)]) -> World<Actors> {
+    world_in(
+        topology,
+        threads,
+        costs_of(topology, Kernel::Linux7_3),
+        true,
+    )
+}
+
 #[test]
 fn a_guests_weight_counts_as_often_as_its_threads_would_run_at_once() {
     // Three threads, each beside one of the host's own. What an average of three comes to is a little less, and two when rounded down.
@@ -58,6 +68,61 @@ fn a_guests_threads_on_a_core_share_what_it_has_there() {
     assert!((had(0) / (had(1) + had(2) + had(3)) - 2.0).abs() < 0.02);
     assert!((had(1) / had(3) - 1.0).abs() < 0.01);
     assert!(had(4) < 0.004, "{}", had(4));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// What is kept of the cgroup that guests are in is what its guests' threads on each core come to, whatever happens to them.
+    #[test]
+    fn what_a_slice_weighs_is_what_its_guests_do(
+        (topology, threads) in worlds(),
+        changes in proptest::collection::vec((0_u32..3, any::<u8>()), 1..12),
+    ) {
+        let mut world = nested(&topology, &threads);
+        let groups = threads.iter().filter_map(|(group, _, _)| *group).max().map_or(0, |g| g + 1);
+        let cores = topology.cpus.len() as u32;
+        for (at, (group, what)) in (1..).zip(changes) {
+            let at = Nanos(at * 5_300_000);
+            while let Some(next) = world.queue.next_at().filter(|next| *next <= at) {
+                world.run(next).unwrap();
+                let [kept, found] = world.host.slice_sums();
+                prop_assert_eq!(kept, found, "at {}", next);
+            }
+            let id = GroupId(group);
+            match what % 4 {
+                _ if group >= groups => {}
+                0 => {
+                    let set = CpuSet::range(u32::from(what) % cores, cores);
+                    world.act(|host, scene| host.set_cpuset(id, set, scene)).unwrap();
+                }
+                1 => world.act(|host, scene| host.set_frozen(id, true, scene)).unwrap(),
+                2 => world.act(|host, scene| host.set_frozen(id, false, scene)).unwrap(),
+                _ => world.host.set_weight(id, 1 + u32::from(what), what > 200, world.now()),
+            }
+            let [kept, found] = world.host.slice_sums();
+            prop_assert_eq!(kept, found, "after {}", what % 4);
+        }
+    }
+}
+
+#[test]
+fn who_was_alone_has_longer_turns_than_its_weight_until_it_is_looked_at() {
+    // One that computes, and one of another guest that comes for a little and goes.
+    let comes = Habit::Sleeper {
+        work: 200_000,
+        sleep: 7_300_000,
+    };
+    let one = topology(1, 1, 1, false);
+    let threads = [(Some(0), all(), Habit::Spin), (Some(1), all(), comes)];
+    let waits = |mut world: World<Actors>| {
+        assert_eq!(watched(&mut world, Nanos(20 * SECOND.0), None), []);
+        let delays = &world.work.acts[1].delays;
+        delays.iter().sum::<u64>() / delays.len() as u64
+    };
+    let alone = waits(world_with(&one, &threads, costs_of(&one, Kernel::Linux7_3)));
+    let within = waits(nested(&one, &threads));
+    assert!(within > alone + alone / 10, "{within} ns for {alone}");
 }
 
 /// A guest's thread that sleeps much isn't behind for what its guest's others run on the same core.
