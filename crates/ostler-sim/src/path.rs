@@ -48,6 +48,8 @@ pub struct Costs {
     pub vcpu_sleep: Nanos,
     /// What a vhost worker that slept takes beyond the switch, likewise.
     pub vhost_wake: Nanos,
+    /// And what it takes to sleep again.
+    pub vhost_sleep: Nanos,
     /// Between ticks that a guest's vCPU keeps when it sleeps; zero: it stops them.
     pub guest_tick: Nanos,
     /// How long a vCPU that answers requests is in its guest at a time, in the mean; zero: exits that aren't in the path are as if there were none.
@@ -66,6 +68,8 @@ pub struct Costs {
     pub guest_tx: Nanos,
     /// A request in a guest, with the kernel's ways in and out.
     pub request: Nanos,
+    /// Of it, what is left to do when it has been answered.
+    pub answered: Nanos,
     /// To choose a vCPU for a woken task, by rule: HVM, PVM, Pload, `CGsched`.
     pub choose: [Nanos; 4],
     /// To have a cache line from a core of this distance.
@@ -117,6 +121,7 @@ impl Default for Costs {
             vcpu_wake: Nanos::ZERO,
             vcpu_sleep: Nanos::ZERO,
             vhost_wake: Nanos::ZERO,
+            vhost_sleep: Nanos::ZERO,
             guest_tick: Nanos::ZERO,
             serving_stay: Nanos::ZERO,
             set_timer: Nanos::ZERO,
@@ -126,6 +131,7 @@ impl Default for Costs {
             guest_rx: ns(table::GUEST_STACK),
             guest_tx: ns(table::GUEST_STACK),
             request: ns(table::REQUEST),
+            answered: Nanos::ZERO,
             choose: [
                 ns(table::CHOOSE_HVM),
                 ns(table::CHOOSE_PVM),
@@ -165,6 +171,8 @@ impl Costs {
             vcpu_wake: code(self.vcpu_wake),
             vcpu_sleep: code(self.vcpu_sleep),
             vhost_wake: code(self.vhost_wake),
+            vhost_sleep: code(self.vhost_sleep),
+            answered: code(self.answered),
             set_timer: code(self.set_timer),
             upkeep: code(self.upkeep),
             start: code(self.start),
@@ -208,7 +216,10 @@ impl Costs {
             wire: ns(emulated::CLIENT),
             vhost_rx: ns(emulated::VHOST),
             vhost_tx: ns(emulated::VHOST),
-            vhost_wake: beyond(emulated::VHOST_WAKE, switch),
+            vhost_wake: beyond(emulated::VHOST_WAKE, switch)
+                .saturating_sub(ns(emulated::VHOST_SLEEP)),
+            vhost_sleep: beyond(emulated::VHOST_WAKE, switch).min(ns(emulated::VHOST_SLEEP)),
+            answered: ns(emulated::ANSWERED).saturating_sub(ns(emulated::VCPU_SLEEP)),
             driver: Driver {
                 tap_learns: true,
                 completes: true,
@@ -329,10 +340,13 @@ mod tests {
         let switch = ns(host::SWITCH);
         let vcpu = lab.vcpu_wake.0 + lab.vcpu_sleep.0 + lab.interrupt.0 + switch;
         assert_eq!(vcpu, ns(emulated::VCPU_WAKE));
-        assert_eq!(lab.vhost_wake.0 + switch, ns(emulated::VHOST_WAKE));
+        let worker = lab.vhost_wake.0 + lab.vhost_sleep.0 + switch;
+        assert_eq!(worker, ns(emulated::VHOST_WAKE));
+        // And what comes after an answer is a part of its request, but for the vCPU's way to sleep.
+        assert_eq!(lab.answered.0 + lab.vcpu_sleep.0, ns(emulated::ANSWERED));
+        assert!(lab.answered.0 + lab.guest_rx.0 + lab.guest_tx.0 < lab.request.0);
         // What was counted with these isn't charged beside them.
         assert_eq!((lab.kick(), lab.ipi), (Nanos::ZERO, Nanos::ZERO));
         assert_eq!(paper.kick(), paper.exit);
-        assert!(lab.guest_rx.0 + lab.guest_tx.0 < lab.request.0);
     }
 }

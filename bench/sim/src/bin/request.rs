@@ -9,6 +9,9 @@
 //! `polls RUN...` tells what softirqs of a NIC take, from its interrupt to the softirq's end, for what was received and for what was sent, where vectors are a ring's own: of runs that were traced
 //! (`--trace irq:irq_handler_entry,irq:softirq_entry,irq:softirq_exit`).
 //!
+//! `tails RUN...` tells what vCPUs and workers have left to do when they have told each other of a message, until they sleep, and how long it takes a core that sleeps to switch to one that is woken: medians of each rate, of runs that were traced
+//! (`--trace sched_switch,sched_waking`).
+//!
 //! `waits RUN...` tells how long the guest's vCPUs and workers waited for a core for an answer, of the same seconds, by policy, rate and round: of a run of the lab, or of a simulated one
 //! that was kept like one (`ostler sim SCENARIO --events RUN/events.jsonl --records RUN/results`).
 //!
@@ -21,6 +24,8 @@ mod fit;
 mod polls;
 #[path = "../runs.rs"]
 mod runs;
+#[path = "../tails.rs"]
+mod tails;
 #[path = "../timers.rs"]
 mod timers;
 
@@ -38,6 +43,7 @@ use ostler_sim::costs::emulated;
 use serde_json::Value;
 
 use fit::{Fit, fit};
+use tails::Kind;
 
 #[derive(Parser)]
 enum Args {
@@ -65,6 +71,12 @@ enum Args {
         #[arg(long, default_value = "eth0")]
         nic: String,
     },
+    /// What is left to do once the next stage has been told, and how long a core that sleeps takes to begin, from traced runs of the lab.
+    Tails {
+        /// Their folders.
+        #[arg(required = true)]
+        runs: Vec<PathBuf>,
+    },
     /// How long the guest's threads waited for cores for an answer, from runs with a steward, of the lab or simulated.
     Waits {
         /// Their folders.
@@ -84,6 +96,7 @@ fn main() -> Result<()> {
         Args::Wakes { runs, policies } => wakes(&runs, &policies),
         Args::Softirqs { runs } => softirqs(&runs),
         Args::Polls { runs, nic } => polls(&runs, &nic),
+        Args::Tails { runs } => tails(&runs),
         Args::Waits { runs } => waits(&runs),
         Args::Loads { files } => loads(&files),
     }
@@ -173,13 +186,6 @@ fn told(file: &Path) -> Result<Vec<Told>> {
         }
     }
     Ok(cells.into_values().collect())
-}
-
-/// Whose a thread is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Vcpu,
-    Worker,
 }
 
 /// The threads of a guest, as the steward saw them.
@@ -415,6 +421,50 @@ fn polls(runs: &[PathBuf], nic: &str) -> Result<()> {
                     mean * 1e9 / ns,
                     error * 1e9 / ns
                 );
+            }
+        }
+    }
+    Ok(())
+}
+
+fn tails(runs: &[PathBuf]) -> Result<()> {
+    let ns = instruction_ns(runs)?;
+    for run in runs {
+        for told in told(&run.join("events.jsonl"))? {
+            let cell = run.join(format!("results/cell-{}", told.cell.index));
+            let threads = threads(&cell.join("record.db"), &told.cell.guest)?;
+            let trace = cell.join("trace.txt");
+            let steps = told
+                .windows
+                .chunk_by(|one, next| whole(one.rate) == whole(next.rate));
+            for step in steps {
+                let (Some(first), Some(last)) = (step.first(), step.last()) else {
+                    continue;
+                };
+                let file = File::open(&trace)
+                    .with_context(|| format!("could not read {}", trace.display()))?;
+                let lines = BufReader::new(file).lines();
+                let mut all = tails::tails(lines, &threads, &(first.from..last.to))?;
+                for (what, times) in [
+                    ("from a vCPU's doorbell to its sleep", &mut all.vcpu),
+                    ("from a worker's interrupt to its sleep", &mut all.worker),
+                    (
+                        "from a wake-up on a core that sleeps to the switch",
+                        &mut all.idle,
+                    ),
+                ] {
+                    if let Some((median, mean, count)) = tails::middle(times) {
+                        println!(
+                            "{} / {} / {}, {} a second: {what}: median {:.0} instructions, mean {:.0}, of {count}",
+                            run.display(),
+                            told.cell.index,
+                            told.cell.policy,
+                            first.rate,
+                            median * 1e9 / ns,
+                            mean * 1e9 / ns,
+                        );
+                    }
+                }
             }
         }
     }

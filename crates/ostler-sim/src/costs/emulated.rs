@@ -53,6 +53,12 @@ costs! {
     UPKEEP_WARMED = 0.138 Number, "docs/sim.md: memcached's `stats` in the lab's guest: 2852 of `moves_to_warm` by 20,644 of `cmd_get`, in vspace-ramp under time sharing with four queues, by hand; 0.12 to 0.17 of each four seconds";
     /// The share that write.
     UPKEEP_WRITTEN = 0.0323 Number, "docs/sim.md; crates/ostler-load/src/proto/keyspace.rs: one in 31";
+    /// From the waking of one whose core sleeps to the switch to it.
+    IDLE_EXIT = 6300.0 Instructions, "bench/sim/src/bin/request.rs tails: median of 3016 wake-ups on cores that slept, one run of vspace-ramp's E at 400 requests a second, 7200, less what an event's tracing takes: 8100 of 3057 where one more was traced";
+    /// What a vCPU takes from the doorbell of an answer, where it sleeps then, to the switch. What it is beyond VCPU_SLEEP is a part of REQUEST: memcached reads again, finds nothing and waits for events.
+    ANSWERED = 25_000.0 Instructions, "bench/sim/src/bin/request.rs tails, likewise: median of 516 vCPUs that told one worker and slept, 25,900, less as much";
+    /// What a worker takes from when it has told its guest of something, where it sleeps then, to the switch; a part of VHOST_WAKE.
+    VHOST_SLEEP = 2700.0 Instructions, "bench/sim/src/bin/request.rs tails, likewise: median of 1177 workers, 3600, less as much";
     /// To wake a worker, with the switch.
     VHOST_WAKE = 7565.0 Instructions, "bench/sim/src/bin/request.rs, likewise; standard error 1100";
 }

@@ -94,8 +94,10 @@ pub struct HostCosts {
     pub softirq_restart: u32,
     /// How long work takes beside a busy sibling, parts of [`crate::work::FULL_SPEED`].
     pub smt: u32,
-    /// Leaving each idle state.
+    /// Leaving each idle state for a thread.
     pub idle_exit: [u64; IDLE_STATES],
+    /// And for an interrupt.
+    pub idle_interrupt: [u64; IDLE_STATES],
     /// The shortest stay that is worth it.
     pub idle_stay: [u64; IDLE_STATES],
     /// What a core takes in each, mW.
@@ -116,6 +118,7 @@ impl HostCosts {
         } else {
             (Kernel::Linux7_3, table::SLICE_BASE_7_3)
         };
+        let states = [table::C1_EXIT, table::C1E_EXIT, table::C6_EXIT].map(time);
         HostCosts {
             kernel,
             switch: time(table::SWITCH),
@@ -148,7 +151,15 @@ impl HostCosts {
             softirq_time: time(table::SOFTIRQ_TIME),
             softirq_restart: number(table::SOFTIRQ_RESTART) as u32,
             smt: (2 * 1024 * 1024 / number(table::SMT_GAIN)) as u32,
-            idle_exit: [table::C1_EXIT, table::C1E_EXIT, table::C6_EXIT].map(time),
+            idle_exit: match kernel {
+                Kernel::Linux6_12 => states,
+                Kernel::Linux7_3 => [time(emulated::IDLE_EXIT); IDLE_STATES],
+            },
+            // An emulated core has no states to come out of.
+            idle_interrupt: match kernel {
+                Kernel::Linux6_12 => states,
+                Kernel::Linux7_3 => [0; IDLE_STATES],
+            },
             idle_stay: [table::C1_STAY, table::C1E_STAY, table::C6_STAY].map(time),
             idle_power: [table::POWER_C1, table::POWER_C1E, table::POWER_C6].map(number),
             busy_power: number(table::POWER_BUSY),

@@ -123,7 +123,10 @@ impl Host {
         let factor = core.factor(self.costs.smt);
         let after = match core.doing {
             Doing::Idle(_) => return scene.queue.clear(cpu),
-            Doing::Waking(state) => self.costs.idle_exit[usize::from(state)],
+            Doing::Waking(state) if core.hard.is_empty() && core.soft.is_empty() => {
+                self.costs.idle_exit[usize::from(state)]
+            }
+            Doing::Waking(state) => self.costs.idle_interrupt[usize::from(state)],
             Doing::Hard => wall(core.hard.front().map_or(0, |first| first.work.0), factor),
             Doing::Soft => wall(core.soft.front().map_or(0, |first| first.work.0), factor),
             Doing::Thread if core.left == u64::MAX => return scene.queue.clear(cpu),

@@ -29,6 +29,8 @@ pub enum Doing {
     Receive,
     /// Messages out of the guest.
     Transmit,
+    /// It goes to sleep.
+    Settle,
 }
 
 /// A worker and its queues.
@@ -58,6 +60,8 @@ pub struct Worker {
     pub awake: bool,
     /// What waking it took, and isn't charged yet.
     pub waking: Nanos,
+    /// And what it takes to sleep again.
+    pub settling: Nanos,
     /// Whether the guest needn't tell it of messages to send.
     pub kick_off: bool,
     /// Whether the guest needn't be told of messages received.
@@ -84,7 +88,7 @@ impl Worker {
             (false, true) => Doing::Transmit,
         };
         let (from, most) = match doing {
-            Doing::Nothing => return doing,
+            Doing::Nothing | Doing::Settle => return doing,
             Doing::Receive => (&mut self.tap, room.min(BATCH)),
             Doing::Transmit => (&mut self.tx, BATCH),
         };

@@ -104,6 +104,11 @@ impl Tenants {
         let number = entry.program as usize;
         if let Some(message) = entry.message.take() {
             self.respond(g, v, message, cpu, now, out);
+            if self.costs.answered > Nanos::ZERO {
+                let entry = &mut self.guests[g as usize].tasks[task as usize];
+                entry.activity = Activity::Work(self.costs.answered);
+                return;
+            }
         }
         let guest = &mut self.guests[g as usize];
         let entry = &mut guest.tasks[task as usize];

@@ -31,6 +31,8 @@ fn free() -> Costs {
         vcpu_wake: Nanos(0),
         vcpu_sleep: Nanos(0),
         vhost_wake: Nanos(0),
+        vhost_sleep: Nanos(0),
+        answered: Nanos(0),
         guest_tick: Nanos(0),
         serving_stay: Nanos(0),
         set_timer: Nanos(0),

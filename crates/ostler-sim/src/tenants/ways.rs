@@ -367,6 +367,7 @@ impl Tenants {
         let worker = &mut self.workers[worker as usize];
         if !std::mem::replace(&mut worker.awake, true) {
             worker.waking = self.costs.vhost_wake;
+            worker.settling = self.costs.vhost_sleep;
             out.0.push(Effect::Notify {
                 thread: worker.thread,
                 from: cpu,
@@ -380,9 +381,14 @@ impl Tenants {
         if worker.doing == Doing::Nothing {
             let doing = worker.take();
             let (stage, cost) = match doing {
-                Doing::Nothing => {
-                    worker.awake = false;
+                Doing::Nothing | Doing::Settle => {
                     worker.kick_off = false;
+                    worker.left = std::mem::take(&mut worker.settling);
+                    if worker.left > Nanos::ZERO {
+                        worker.doing = Doing::Settle;
+                        return Next::Run(worker.left);
+                    }
+                    worker.awake = false;
                     return Next::Sleep;
                 }
                 Doing::Receive => (Stage::VhostRx, self.costs.vhost_rx),
@@ -424,6 +430,9 @@ impl Tenants {
             return;
         }
         let doing = std::mem::take(&mut worker.doing);
+        if doing == Doing::Settle {
+            return;
+        }
         let mut batch = std::mem::take(&mut worker.batch);
         for message in batch.drain(..) {
             self.net.message_mut(message).cpu = cpu;

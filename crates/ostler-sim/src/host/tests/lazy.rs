@@ -284,3 +284,37 @@ fn a_slice_ends_on_time_whatever_its_thread_is_in() {
     let wanted = slices * 2 / 3;
     assert!(timed.abs_diff(wanted) < wanted / 50, "{timed} for {wanted}");
 }
+
+/// A core that sleeps comes to a thread later than to an interrupt, and no earlier to one that an interrupt there has woken.
+#[test]
+fn an_interrupt_waits_for_no_switch() {
+    let one = topology(1, 1, 1, false);
+    let costs = HostCosts {
+        idle_exit: [70_000; 3],
+        idle_interrupt: [0; 3],
+        ..costs_of(&one, Kernel::Linux7_3)
+    };
+    let nap = Habit::Nap {
+        work: 100_000,
+        sleep: 10_000_000,
+    };
+    let mut world = world_with(&one, &[(None, all(), nap)], costs.clone());
+    world.run(Nanos(5_000_000)).unwrap();
+    let before = ran(&world, 0);
+    let slept_at = costs.idle_exit[0] + before;
+    interrupt(&mut world, 0, Kind::Device, 3000);
+    let seen = world.work.interrupts;
+    world.run(Nanos(5_002_999)).unwrap();
+    assert_eq!(world.work.interrupts, seen);
+    world.run(Nanos(5_003_000)).unwrap();
+    assert_eq!(world.work.interrupts, seen + 1);
+    // It is woken ten milliseconds after it slept.
+    let begins = slept_at + 10_000_000 + costs.idle_exit[0];
+    world.run(Nanos(begins)).unwrap();
+    assert_eq!(ran(&world, 0), before);
+    world.run(Nanos(begins + 50_000)).unwrap();
+    assert_eq!(ran(&world, 0), before + 50_000);
+    let again = costs.switch + 100_000;
+    world.run(Nanos(begins + again)).unwrap();
+    assert_eq!(ran(&world, 0), before + again);
+}

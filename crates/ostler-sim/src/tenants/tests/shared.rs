@@ -188,6 +188,45 @@ fn no_answer_waits_for_its_vcpu_to_sleep() {
     world.check();
 }
 
+/// Nor for its worker to sleep, or for what is left of its request when it is sent: both are done once, after it.
+#[test]
+fn no_answer_waits_for_what_comes_after_it() {
+    let (sleep, left) = (Nanos::from_millis(1), Nanos::from_millis(2));
+    let costs = Costs {
+        vhost_rx: COPY,
+        vhost_tx: COPY,
+        vhost_wake: VHOST_WAKE,
+        vhost_sleep: sleep,
+        answered: left,
+        ..free()
+    };
+    let guests = vec![guest(1, 1, serve(1, Time::Fixed(SERVICE)))];
+    let one = |nth: u64| LoadSpec {
+        start: Nanos::from_millis(100 * nth),
+        ..load(&[0], 1000.0, 0.0015, Arrivals::Even)
+    };
+    let mut world = world(guests, (0..3_u64).map(one).collect(), costs, 5);
+    let answered = |world: &Driver| -> u64 {
+        let clients = world.work.inner.clients.iter();
+        clients.map(|client| client.books.answered).sum()
+    };
+    for nth in 0..3_u64 {
+        // The request is due a millisecond after its load begins, and the worker is going to sleep when it is answered.
+        world.run(Nanos(nth * 100_000_000 + 1_900_000));
+        assert_eq!(answered(&world), nth, "the worker hasn't slept yet");
+        world.run(Nanos(nth * 100_000_000 + 2_200_000));
+        assert_eq!(answered(&world), nth + 1);
+        world.run(Nanos(nth * 100_000_000 + 50_000_000));
+        let tenants = &world.work.inner;
+        let each = 2 * COPY.0 + VHOST_WAKE.0 + sleep.0;
+        assert_eq!(tenants.workers[0].ran, Nanos((nth + 1) * each));
+        assert!(!tenants.workers[0].awake);
+        let vcpu = tenants.guests[0].vcpus[0].accounts.total();
+        assert_eq!(vcpu, Nanos((nth + 1) * (SERVICE.0 + left.0)));
+    }
+    world.check();
+}
+
 /// Whoever booted when it liked has its ticks apart from others', and at any time of the host's.
 #[test]
 fn guests_ticks_are_where_the_seed_has_them() {

@@ -1,0 +1,167 @@
+//! What of a request is left to do once the next stage has been told, and how long it takes a core that sleeps to begin: from a trace of wake-ups and switches.
+//!
+//! A thread of the guest's tells the other kind by waking it: a vCPU by the doorbell of an answer, a worker by an interrupt. What it does from then until it sleeps is in nobody's way. Only wake-ups of its own count, none that
+//! an interrupt brought on its core.
+
+use std::collections::HashMap;
+
+use anyhow::Result;
+
+/// Whose a thread is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Vcpu,
+    Worker,
+}
+
+/// A line of a trace: who is woken, or who has a core now.
+#[derive(Debug, PartialEq)]
+enum Seen {
+    /// On which core the one that is woken is to be, and whether an interrupt of the waker's core woke it.
+    Waking { pid: u32, to: u32, by_irq: bool },
+    /// Whether the thread before sleeps, and who is next.
+    Switch { sleeps: bool, next: u32 },
+}
+
+fn seen(line: &str) -> Option<(f64, u32, Seen)> {
+    let (head, what) = line.split_once(": ")?;
+    let (_, head) = head.split_once('[')?;
+    let (cpu, head) = head.split_once(']')?;
+    let mut head = head.split_whitespace();
+    // irqs-off, need-resched, hardirq/softirq, preempt-depth: Documentation/trace/ftrace.rst
+    let (flags, at) = (head.next()?, head.next()?);
+    let (event, rest) = what.split_once(": ")?;
+    let after = |key: &str| rest.split_once(key)?.1.split_whitespace().next();
+    let seen = match event {
+        "sched_waking" => Seen::Waking {
+            pid: after(" pid=")?.parse().ok()?,
+            to: after("target_cpu=")?.parse().ok()?,
+            by_irq: matches!(flags.as_bytes().get(2), Some(b'h' | b's' | b'H')),
+        },
+        "sched_switch" => Seen::Switch {
+            sleeps: after("prev_state=")?.starts_with('S'),
+            next: after("next_pid=")?.parse().ok()?,
+        },
+        _ => return None,
+    };
+    Some((at.parse().ok()?, cpu.parse().ok()?, seen))
+}
+
+/// Times, s.
+#[derive(Debug, Default, PartialEq)]
+pub struct Tails {
+    /// From when a vCPU that sleeps then has told a worker, to the switch to another.
+    pub vcpu: Vec<f64>,
+    /// From when a worker has told a vCPU, likewise.
+    pub worker: Vec<f64>,
+    /// From when any of them is woken whose core sleeps, to the switch to it.
+    pub idle: Vec<f64>,
+}
+
+/// Who has a core, whom it has told last and when; and how often it has.
+#[derive(Clone, Copy, Default)]
+struct Run {
+    pid: u32,
+    told: Option<f64>,
+    times: u32,
+}
+
+/// What a trace tells of a guest's threads, of which so much is known, within a time.
+pub fn tails(
+    lines: impl Iterator<Item = std::io::Result<String>>,
+    threads: &HashMap<u32, Kind>,
+    within: &std::ops::Range<f64>,
+) -> Result<Tails> {
+    let mut all = Tails::default();
+    let mut cores: HashMap<u32, Run> = HashMap::new();
+    let mut woken: HashMap<u32, (f64, u32)> = HashMap::new();
+    for line in lines {
+        let line = line?;
+        let Some((at, cpu, seen)) = seen(&line) else {
+            continue;
+        };
+        match seen {
+            Seen::Waking { pid, to, by_irq } => {
+                let Some(kind) = threads.get(&pid) else {
+                    continue;
+                };
+                if cores.get(&to).is_some_and(|run| run.pid == 0) {
+                    woken.insert(pid, (at, to));
+                }
+                if let Some(run) = cores.get_mut(&cpu).filter(|_| !by_irq)
+                    && threads.get(&run.pid).is_some_and(|own| own != kind)
+                {
+                    run.told = Some(at);
+                    run.times += 1;
+                }
+            }
+            Seen::Switch { sleeps, next } => {
+                let run = cores.insert(
+                    cpu,
+                    Run {
+                        pid: next,
+                        ..Run::default()
+                    },
+                );
+                // More than one may be requests of which each has its own.
+                if let Some(run) = run.filter(|run| sleeps && run.times == 1)
+                    && let Some(told) = run.told.filter(|told| within.contains(told))
+                {
+                    match threads.get(&run.pid) {
+                        Some(Kind::Vcpu) => all.vcpu.push(at - told),
+                        Some(Kind::Worker) => all.worker.push(at - told),
+                        None => {}
+                    }
+                }
+                if let Some((since, to)) = woken.remove(&next)
+                    && to == cpu
+                    && within.contains(&since)
+                {
+                    all.idle.push(at - since);
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The median of times, the mean, and how many there are.
+pub fn middle(times: &mut [f64]) -> Option<(f64, f64, usize)> {
+    times.sort_by(f64::total_cmp);
+    let median = *times.get(times.len() / 2)?;
+    let mean = times.iter().sum::<f64>() / times.len() as f64;
+    Some((median, mean, times.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_after_the_last_wake_up_is_told_of_those_that_sleep_then() {
+        let text = "\
+            <idle>-0 [000] d..2. 1.000000: sched_switch: prev_comm=x prev_pid=9 prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120
+            <idle>-0 [001] d.h3. 1.000100: sched_waking: comm=CPU 0/KVM pid=5 prio=120 target_cpu=000
+            <idle>-0 [000] d..2. 1.000170: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=CPU 0/KVM next_pid=5 next_prio=120
+            CPU 0/KVM-5 [000] d.s3. 1.000200: sched_waking: comm=vhost-4 pid=7 prio=120 target_cpu=001
+            CPU 0/KVM-5 [000] d..3. 1.000300: sched_waking: comm=vhost-4 pid=7 prio=120 target_cpu=001
+            vhost-4-7 [001] d..2. 1.000400: sched_switch: prev_comm=y prev_pid=8 prev_prio=120 prev_state=S ==> next_comm=vhost-4 next_pid=7 next_prio=120
+            vhost-4-7 [001] d..3. 1.000450: sched_waking: comm=CPU 0/KVM pid=5 prio=120 target_cpu=000
+            CPU 0/KVM-5 [000] d..2. 1.000500: sched_switch: prev_comm=CPU 0/KVM prev_pid=5 prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120
+            vhost-4-7 [001] d..2. 1.000550: sched_switch: prev_comm=vhost-4 prev_pid=7 prev_prio=120 prev_state=R ==> next_comm=y next_pid=8 next_prio=120";
+        let threads = HashMap::from([(5, Kind::Vcpu), (7, Kind::Worker)]);
+        let lines = || text.lines().map(|line| Ok(line.trim().to_owned()));
+        let us = |times: &[f64]| times.iter().map(|t| (t * 1e6).round()).collect::<Vec<_>>();
+        let all = tails(lines(), &threads, &(0.0..2.0)).expect("a trace");
+        // The worker was taken off its core, and its own wake-up found a core with a thread.
+        assert_eq!(
+            (us(&all.vcpu), us(&all.worker), us(&all.idle)),
+            (vec![200.0], vec![], vec![70.0])
+        );
+        assert_eq!(
+            tails(lines(), &threads, &(1.5..2.0)).expect("a trace"),
+            Tails::default()
+        );
+        assert_eq!(middle(&mut [3.0, 1.0, 8.0]), Some((3.0, 4.0, 3)));
+    }
+}
