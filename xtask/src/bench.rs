@@ -1,11 +1,8 @@
 //! `cargo xtask bench`: runs the folders in bench/, each a claim with its baseline beside it.
 
 use std::io::{BufRead as _, BufReader};
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use ostler_report::{BenchLine, render_benches};
@@ -116,31 +113,18 @@ pub fn build_as_tests() -> Result<()> {
 /// All benches, tiny and as many at a time as there are cores: what every test run does. They are built ([`build_as_tests`]).
 pub fn quick() -> Result<()> {
     let (all, rev) = (names()?, revision());
-    let (next, broken) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let work = || {
-        while let Some(name) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let program = Program {
-                name,
-                words: vec!["--quick".to_owned()],
-                json: true,
-                built: Built::Tested,
-            };
-            if let Err(why) = program.run(&rev, &mut Vec::new()) {
-                eprintln!("FAILED bench {name}: {why:#}");
-                broken
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .push(name.as_str());
-            }
-        }
-    };
-    let at_a_time = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    std::thread::scope(|scope| {
-        for _ in 0..at_a_time {
-            scope.spawn(work);
-        }
+    let broken = run::side_by_side(&all, |name| {
+        let program = Program {
+            name,
+            words: vec!["--quick".to_owned()],
+            json: true,
+            built: Built::Tested,
+        };
+        let why = program.run(&rev, &mut Vec::new()).err()?;
+        eprintln!("FAILED bench {name}: {why:#}");
+        Some(name.as_str())
     });
-    let broken = broken.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let broken: Vec<_> = broken.into_iter().flatten().collect();
     none_of(&broken, all.len())
 }
 

@@ -1,7 +1,9 @@
 //! Running other programs, and where things are.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, bail};
 use ostler_lab::error::LabError;
@@ -109,7 +111,56 @@ pub fn machines_for_tests() -> Result<()> {
     Ok(())
 }
 
+/// Does jobs, as many at a time as there are cores; what came of each, in their order.
+pub fn side_by_side<'j, J: Sync, R: Send>(
+    jobs: &'j [J],
+    work: impl Fn(&'j J) -> R + Sync,
+) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let lane = || {
+        let mut done = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            match jobs.get(at) {
+                Some(job) => done.push((at, work(job))),
+                None => return done,
+            }
+        }
+    };
+    let at_a_time = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let mut all: Vec<_> = std::thread::scope(|scope| {
+        let lanes: Vec<_> = (0..at_a_time.min(jobs.len()))
+            .map(|_| scope.spawn(lane))
+            .collect();
+        let ended = lanes.into_iter().flat_map(|lane| {
+            lane.join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        ended.collect()
+    });
+    all.sort_by_key(|(at, _)| *at);
+    all.into_iter().map(|(_, came)| came).collect()
+}
+
 /// Announces a step.
 pub fn step(what: &str) {
     println!("\n==> {what}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_of_jobs_is_told_in_their_order_and_each_is_done_once() {
+        let jobs: Vec<u32> = (0..100).collect();
+        let done = AtomicUsize::new(0);
+        let came = side_by_side(&jobs, |job| {
+            done.fetch_add(1, Ordering::Relaxed);
+            2 * job
+        });
+        assert_eq!(came, jobs.iter().map(|job| 2 * job).collect::<Vec<_>>());
+        assert_eq!(done.into_inner(), 100);
+        assert!(side_by_side(&[] as &[u32], |job| *job).is_empty());
+    }
 }

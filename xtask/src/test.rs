@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -173,6 +173,25 @@ impl Count {
         result
     }
 
+    /// Takes what a program came to that ran beside others, and shows what it said.
+    fn told(&mut self, name: &str, took: Duration, output: std::io::Result<Output>) {
+        println!("\n{name}:");
+        self.times.push((format!("  {name}"), took));
+        let ended = match output {
+            Ok(output) => {
+                print!("{}", String::from_utf8_lossy(&output.stdout));
+                eprint!("{}", String::from_utf8_lossy(&output.stderr));
+                match output.status {
+                    status if status.success() => return self.passed += 1,
+                    status => format!("it ended with {status}; its output is above"),
+                }
+            }
+            Err(error) => format!("could not start it: {error}"),
+        };
+        eprintln!("FAILED {name}: {ended}");
+        self.failed += 1;
+    }
+
     /// Takes what a line of a test runner's output tells.
     fn read(&mut self, line: &str) {
         if let Some(skipped) = line.strip_prefix("SKIP ") {
@@ -205,22 +224,40 @@ fn lab(count: &mut Count) {
             return;
         }
     };
-    for (scenario, time, kernel) in [
-        ("smoke", "machine", None),
-        ("scheduler", "machine", None),
-        ("scheduler", "machine", Some(OTHER_KERNEL)),
-        ("faults", "wall", None),
-    ] {
-        let on = kernel.map_or_else(String::new, |kernel| format!(", Linux {kernel}"));
-        let name = format!("scenario {scenario} on {time} time{on}");
-        if let Some(Err(gone @ LabError::NoKernel { .. })) = kernel.map(fetch_kernel) {
-            count.skipped.push(format!("{name}: {gone}"));
-            continue;
+    // Those on machine time come to the same however busy the real machine is, and hardly use more of it than a core; the longest first.
+    let on_machine_time = [
+        ("scheduler", None),
+        ("scheduler", Some(OTHER_KERNEL)),
+        ("smoke", None),
+    ];
+    let came = count.timed("lab, on machine time", |_| {
+        run::side_by_side(&on_machine_time, |(scenario, kernel)| {
+            let name = named(scenario, "machine", *kernel);
+            if let Some(Err(gone @ LabError::NoKernel { .. })) = kernel.map(fetch_kernel) {
+                return Err(format!("{name}: {gone}"));
+            }
+            println!("{name} ...");
+            let begun = Instant::now();
+            let output = lab_run(&bin, scenario, "machine", *kernel).output();
+            Ok((name, begun.elapsed(), output))
+        })
+    });
+    for one in came {
+        match one {
+            Ok((name, took, output)) => count.told(&name, took, output),
+            Err(gone) => count.skipped.push(gone),
         }
-        step(count, &name, || {
-            run::run(lab_run(&bin, scenario, time, kernel).current_dir(run::root()))
-        });
     }
+    // On the wall's time it is alone.
+    let name = named("faults", "wall", None);
+    step(count, &name, || {
+        run::run(&mut lab_run(&bin, "faults", "wall", None))
+    });
+}
+
+fn named(scenario: &str, time: &str, kernel: Option<Series>) -> String {
+    let on = kernel.map_or_else(String::new, |kernel| format!(", Linux {kernel}"));
+    format!("scenario {scenario} on {time} time{on}")
 }
 
 /// Fetches a kernel before it is needed: archives drop those that nobody mends any more, and that is no fault of ours.
@@ -237,6 +274,8 @@ fn lab_run(bin: &std::path::Path, scenario: &str, time: &str, kernel: Option<Ser
     );
     let mut command = Command::new(bin.join("ostler"));
     command
+        .current_dir(run::root())
+        .stdin(Stdio::null())
         .args(["lab", "run"])
         .arg(format!("scenarios/{scenario}.toml"))
         .args(["--time", time])
