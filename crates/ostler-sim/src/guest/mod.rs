@@ -114,6 +114,8 @@ pub struct Task {
     pub inbox: VecDeque<u32>,
     /// The message that it works on.
     pub message: Option<u32>,
+    /// What is left to do when that is answered.
+    pub then: Nanos,
     /// How often it was woken, since groups were last looked for; and what it had run then.
     pub woken: u32,
     /// See above.
@@ -122,6 +124,14 @@ pub struct Task {
     pub group: Option<u32>,
     /// The virtual cache group that it counts in.
     pub vcg: Option<u32>,
+}
+
+impl Task {
+    /// Begins with a message that takes so much, of which so much comes after the answer: no more than three quarters, as the answer has to be made first.
+    pub fn begin(&mut self, work: Nanos, answered: Nanos) {
+        self.then = answered.min(Nanos(work.0 / 4 * 3));
+        self.activity = Activity::Work(work.saturating_sub(self.then).max(Nanos(1)));
+    }
 }
 
 /// What a vCPU is in the middle of, other than a task.

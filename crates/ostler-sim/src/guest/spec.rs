@@ -187,16 +187,13 @@ pub struct GuestSpec {
 pub fn programs(workload: Workload, vcpus: u32, costs: &Costs) -> Vec<Program> {
     // A byte of a value is copied thrice at 10 GB/s (assumed): a tenth of a microsecond for the mean one.
     let kernel = Nanos(costs.guest_rx.0 + costs.guest_tx.0);
-    let request = costs
-        .request
-        .saturating_sub(Nanos(kernel.0 + costs.answered.0));
-    let memcached = Time::Etc(request, 0.3);
+    let memcached = Time::Etc(costs.request.saturating_sub(kernel), 0.3);
     let serve = |tasks, sharing, service| Program::Serve {
         tasks,
         sharing,
         service,
     };
-    let nginx = nanos(request.0 as f64 * path::NGINX.value);
+    let nginx = nanos(costs.request.saturating_sub(kernel).0 as f64 * path::NGINX.value);
     let nginx = serve(vcpus, Sharing::Connection, Time::Fixed(nginx));
     let spin = Program::Compute {
         tasks: vcpus,

@@ -98,15 +98,16 @@ impl Tenants {
             };
             entry.phase = Phase::Hold;
             let work = service.draw(&mut guest.stream).0 + self.costs.guest_tx.0;
-            entry.activity = Activity::Work(Nanos(work.max(1)));
+            entry.begin(Nanos(work), self.costs.answered);
             return;
         }
         let number = entry.program as usize;
         if let Some(message) = entry.message.take() {
             self.respond(g, v, message, cpu, now, out);
-            if self.costs.answered > Nanos::ZERO {
-                let entry = &mut self.guests[g as usize].tasks[task as usize];
-                entry.activity = Activity::Work(self.costs.answered);
+            let entry = &mut self.guests[g as usize].tasks[task as usize];
+            let then = std::mem::take(&mut entry.then);
+            if then > Nanos::ZERO {
+                entry.activity = Activity::Work(then);
                 return;
             }
         }
@@ -148,7 +149,7 @@ impl Tenants {
                 .push_back((work, Then::Disk(task)));
             self.block(g, task, v);
         } else {
-            entry.activity = Activity::Work(Nanos((service.0 + sending).max(1)));
+            entry.begin(Nanos(service.0 + sending), self.costs.answered);
         }
     }
 

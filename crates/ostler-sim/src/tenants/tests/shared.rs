@@ -188,16 +188,18 @@ fn no_answer_waits_for_its_vcpu_to_sleep() {
     world.check();
 }
 
-/// Nor for its worker to sleep, or for what is left of its request when it is sent: both are done once, after it.
+/// Nor for its worker to sleep, or for what is left of its request when it is sent: both are done once, after it, and take nothing more.
 #[test]
 fn no_answer_waits_for_what_comes_after_it() {
-    let (sleep, left) = (Nanos::from_millis(1), Nanos::from_millis(2));
+    let sleep = Nanos::from_micros(5);
+    // Of a request no more than three quarters come after its answer.
+    let before = SERVICE.0 - SERVICE.0 / 4 * 3;
     let costs = Costs {
         vhost_rx: COPY,
         vhost_tx: COPY,
         vhost_wake: VHOST_WAKE,
         vhost_sleep: sleep,
-        answered: left,
+        answered: Nanos::from_millis(2),
         ..free()
     };
     let guests = vec![guest(1, 1, serve(1, Time::Fixed(SERVICE)))];
@@ -211,18 +213,20 @@ fn no_answer_waits_for_what_comes_after_it() {
         clients.map(|client| client.books.answered).sum()
     };
     for nth in 0..3_u64 {
-        // The request is due a millisecond after its load begins, and the worker is going to sleep when it is answered.
-        world.run(Nanos(nth * 100_000_000 + 1_900_000));
-        assert_eq!(answered(&world), nth, "the worker hasn't slept yet");
-        world.run(Nanos(nth * 100_000_000 + 2_200_000));
+        // The request is due a millisecond after its load begins. Its worker has slept again when it is to send the answer.
+        let way = VHOST_WAKE.0 + COPY.0;
+        let at = nth * 100_000_000 + 1_000_000 + 2 * way + before;
+        world.run(Nanos(at - 10));
+        assert_eq!(answered(&world), nth);
+        world.run(Nanos(at + 10));
         assert_eq!(answered(&world), nth + 1);
-        world.run(Nanos(nth * 100_000_000 + 50_000_000));
+        world.run(Nanos(at + 50_000_000));
         let tenants = &world.work.inner;
-        let each = 2 * COPY.0 + VHOST_WAKE.0 + sleep.0;
+        let each = 2 * (way + sleep.0);
         assert_eq!(tenants.workers[0].ran, Nanos((nth + 1) * each));
         assert!(!tenants.workers[0].awake);
         let vcpu = tenants.guests[0].vcpus[0].accounts.total();
-        assert_eq!(vcpu, Nanos((nth + 1) * (SERVICE.0 + left.0)));
+        assert_eq!(vcpu, Nanos((nth + 1) * SERVICE.0));
     }
     world.check();
 }
