@@ -429,6 +429,7 @@ fn polls(runs: &[PathBuf], nic: &str) -> Result<()> {
 
 fn tails(runs: &[PathBuf]) -> Result<()> {
     let ns = instruction_ns(runs)?;
+    let mut any = false;
     for run in runs {
         for told in told(&run.join("events.jsonl"))? {
             let cell = run.join(format!("results/cell-{}", told.cell.index));
@@ -454,6 +455,7 @@ fn tails(runs: &[PathBuf]) -> Result<()> {
                     ),
                 ] {
                     if let Some((median, mean, count)) = tails::middle(times) {
+                        any = true;
                         println!(
                             "{} / {} / {}, {} a second: {what}: median {:.0} instructions, mean {:.0}, of {count}",
                             run.display(),
@@ -468,6 +470,10 @@ fn tails(runs: &[PathBuf]) -> Result<()> {
             }
         }
     }
+    anyhow::ensure!(
+        any,
+        "no cell of these runs has wake-ups of a guest's threads; name runs that were traced with `--trace sched_switch,sched_waking`"
+    );
     Ok(())
 }
 
