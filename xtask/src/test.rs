@@ -224,7 +224,7 @@ fn lab(count: &mut Count) {
             return;
         }
     };
-    // Those on machine time come to the same however busy the real machine is, and hardly use more of it than a core; the longest first.
+    // Those on machine time come to the same however busy the real machine is, and the scheduler's tests, which take longest, don't use a whole core of it.
     let on_machine_time = [
         ("scheduler", None),
         ("scheduler", Some(OTHER_KERNEL)),

@@ -12,7 +12,7 @@
 //! A group's queue is still there and counts: which of its threads are on the core, what these weigh in it, and the loads.
 //!
 //! **Guests' cgroups are in another** (libvirt's `machine.slice`, the lab's own): [`Slice`]. What a guest weighs on a core is its part of what that cgroup does there, which likewise counts as often as threads of all guests would run. So a thread that has been
-//! alone on its core weighs all that its slice does there, and keeps that when another guest's comes, until it is looked at again: who comes has its part at once. Whoever computes so has longer turns than its guest's weight gives it, and those who
+//! alone on its core weighs all that its slice does there, and keeps that when another guest's comes, until it is looked at again: who comes has its part at once. So whoever computes has longer turns than its guest's weight gives it, and those who
 //! come wait for them.
 
 use ostler_model::{CpuSet, Nanos};
