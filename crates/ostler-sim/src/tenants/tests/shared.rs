@@ -159,13 +159,13 @@ fn a_vcpu_that_has_worked_keeps_its_tick_until_that_wakes_it() {
 }
 
 /// A guest of one vCPU that is asked three times, a millisecond after each tenth of a second.
-fn thrice(costs: Costs) -> Driver {
+fn thrice(costs: &Costs) -> Driver {
     let one = |nth: u64| LoadSpec {
         start: Nanos::from_millis(100 * nth),
         ..load(&[0], 1000.0, 0.0015, Arrivals::Even)
     };
     let guests = vec![guest(1, 1, serve(1, Time::Fixed(SERVICE)))];
-    world(guests, (0..3_u64).map(one).collect(), costs, 5)
+    world(guests, (0..3_u64).map(one).collect(), *costs, 5)
 }
 
 /// What it takes to sleep comes after what there was to do, once for each time that it was woken, and no answer waits for it.
@@ -177,7 +177,7 @@ fn no_answer_waits_for_its_vcpu_to_sleep() {
         vcpu_sleep: sleep,
         ..free()
     };
-    let mut world = thrice(costs);
+    let mut world = thrice(&costs);
     let done = |world: &Driver| {
         let tenants = &world.work.inner;
         let answered: u64 = tenants.clients.iter().map(|c| c.books.answered).sum();
@@ -207,7 +207,7 @@ fn no_answer_waits_for_what_comes_after_it() {
         answered: Nanos::from_millis(2),
         ..free()
     };
-    let mut world = thrice(costs);
+    let mut world = thrice(&costs);
     let answered = |world: &Driver| -> u64 {
         let clients = world.work.inner.clients.iter();
         clients.map(|client| client.books.answered).sum()
