@@ -2,6 +2,8 @@
 //!
 //! A thread of the guest's tells the other kind by waking it: a vCPU by the doorbell of an answer, a worker by an interrupt. What it does from then until it sleeps is in nobody's way. Only wake-ups of its own count, none that
 //! an interrupt brought on its core.
+//!
+//! A vCPU that wakes another has a lock meanwhile which that one takes first: where it loses its very core to it, the other spins for the lock (`crates/ostler-sim/src/tenants/held.rs`).
 
 use std::collections::HashMap;
 
@@ -56,6 +58,8 @@ pub struct Tails {
     pub worker: Vec<f64>,
     /// From when any of them is woken whose core sleeps, to the switch to it.
     pub idle: Vec<f64>,
+    /// From when a vCPU has taken the core of the one that woke it, until it sleeps, where that one has had no core meanwhile.
+    pub held: Vec<f64>,
 }
 
 /// Who has a core, whom it has told last and when; and how often it has.
@@ -64,6 +68,8 @@ struct Run {
     pid: u32,
     told: Option<f64>,
     times: u32,
+    /// Whom of its own kind it has woken last.
+    woke: Option<u32>,
 }
 
 /// What a trace tells of a guest's threads, of which so much is known, within a time.
@@ -75,6 +81,8 @@ pub fn tails(
     let mut all = Tails::default();
     let mut cores: HashMap<u32, Run> = HashMap::new();
     let mut woken: HashMap<u32, (f64, u32)> = HashMap::new();
+    // Those that took their wakers' cores: whose, and since when.
+    let mut took: HashMap<u32, (u32, f64)> = HashMap::new();
     for line in lines {
         let line = line?;
         let Some((at, cpu, seen)) = seen(&line) else {
@@ -89,10 +97,14 @@ pub fn tails(
                     woken.insert(pid, (at, to));
                 }
                 if let Some(run) = cores.get_mut(&cpu).filter(|_| !by_irq)
-                    && threads.get(&run.pid).is_some_and(|own| own != kind)
+                    && let Some(own) = threads.get(&run.pid)
                 {
-                    run.told = Some(at);
-                    run.times += 1;
+                    if own == kind {
+                        run.woke = Some(pid);
+                    } else {
+                        run.told = Some(at);
+                        run.times += 1;
+                    }
                 }
             }
             Seen::Switch { sleeps, next } => {
@@ -103,6 +115,18 @@ pub fn tails(
                         ..Run::default()
                     },
                 );
+                let gone = run.and_then(|run| took.remove(&run.pid));
+                if let Some((_, since)) = gone.filter(|_| sleeps)
+                    && within.contains(&since)
+                {
+                    all.held.push(at - since);
+                }
+                took.retain(|_, (waker, _)| *waker != next);
+                if let Some(run) = run.filter(|run| !sleeps && run.woke == Some(next))
+                    && threads.get(&next) == Some(&Kind::Vcpu)
+                {
+                    took.insert(next, (run.pid, at));
+                }
                 // More than one may be requests of which each has its own.
                 if let Some(run) = run.filter(|run| sleeps && run.times == 1)
                     && let Some(told) = run.told.filter(|told| within.contains(told))
@@ -162,6 +186,34 @@ mod tests {
             tails(lines(), &threads, &(1.5..2.0)).expect("a trace"),
             Tails::default()
         );
+        assert_eq!(
+            all.held,
+            [] as [f64; 0],
+            "nobody has taken its waker's core"
+        );
         assert_eq!(middle(&mut [3.0, 1.0, 8.0]), Some((3.0, 4.0, 3)));
+    }
+
+    /// vCPU 5 wakes vCPU 6, loses its core to it and is back: `meanwhile` where it has another core before, or none.
+    fn held(meanwhile: &str, state: &str) -> Vec<f64> {
+        let text = format!(
+            "CPU 1/KVM-5 [000] d..2. 1.000000: sched_switch: prev_comm=x prev_pid=9 prev_prio=120 prev_state=S ==> next_comm=CPU 1/KVM next_pid=5 next_prio=120
+            CPU 1/KVM-5 [000] d..3. 1.000100: sched_waking: comm=CPU 2/KVM pid=6 prio=120 target_cpu=000
+            CPU 1/KVM-5 [000] d..2. 1.000200: sched_switch: prev_comm=CPU 1/KVM prev_pid=5 prev_prio=120 prev_state=R ==> next_comm=CPU 2/KVM next_pid=6 next_prio=120
+            {meanwhile}
+            CPU 2/KVM-6 [000] d..2. 1.002400: sched_switch: prev_comm=CPU 2/KVM prev_pid=6 prev_prio=120 prev_state={state} ==> next_comm=CPU 1/KVM next_pid=5 next_prio=120"
+        );
+        let threads = HashMap::from([(5, Kind::Vcpu), (6, Kind::Vcpu)]);
+        let lines = text.lines().map(|line| Ok(line.trim().to_owned()));
+        let all = tails(lines, &threads, &(0.0..2.0)).expect("a trace");
+        all.held.iter().map(|t| (t * 1e6).round()).collect()
+    }
+
+    #[test]
+    fn vcpus_that_took_their_wakers_cores_are_told_until_they_sleep() {
+        let elsewhere = "x-8 [001] d..2. 1.001000: sched_switch: prev_comm=x prev_pid=8 prev_prio=120 prev_state=S ==> next_comm=CPU 1/KVM next_pid=5 next_prio=120";
+        assert_eq!(held("", "S"), [2200.0]);
+        assert_eq!(held(elsewhere, "S"), [] as [f64; 0], "its waker was back");
+        assert_eq!(held("", "R"), [] as [f64; 0], "it was taken off");
     }
 }

@@ -62,6 +62,8 @@ pub struct Costs {
     pub interrupt: Nanos,
     /// What sending an IPI takes of the sender.
     pub ipi: Nanos,
+    /// How long a guest's kernel spins for a lock before its vCPU sleeps; zero: whoever has one is never held up with it.
+    pub lock_spin: Nanos,
     /// A message through a guest's softirq.
     pub guest_rx: Nanos,
     /// A message's sending in a guest.
@@ -128,6 +130,7 @@ impl Default for Costs {
             upkeep: Nanos::ZERO,
             interrupt: ns(table::INTERRUPT),
             ipi: ns(table::IPI),
+            lock_spin: Nanos::ZERO,
             guest_rx: ns(table::GUEST_STACK),
             guest_tx: ns(table::GUEST_STACK),
             request: ns(table::REQUEST),
@@ -210,6 +213,7 @@ impl Costs {
             upkeep: ns(emulated::UPKEEP),
             // Counted with the wake-up.
             ipi: Nanos::ZERO,
+            lock_spin: ns(emulated::LOCK_SPIN),
             vcpu_wake: beyond(emulated::VCPU_WAKE, switch)
                 .saturating_sub(costs.interrupt.saturating_add(ns(emulated::VCPU_SLEEP))),
             vcpu_sleep: ns(emulated::VCPU_SLEEP),

@@ -9,7 +9,7 @@
 //! `polls RUN...` tells what softirqs of a NIC take, from its interrupt to the softirq's end, for what was received and for what was sent, where vectors are a ring's own: of runs that were traced
 //! (`--trace irq:irq_handler_entry,irq:softirq_entry,irq:softirq_exit`).
 //!
-//! `tails RUN...` tells what vCPUs and workers have left to do when they have told each other of a message, until they sleep, and how long it takes a core that sleeps to switch to one that is woken: medians of each rate, of runs that were traced
+//! `tails RUN...` tells what vCPUs and workers have left to do when they have told each other of a message, until they sleep, how long it takes a core that sleeps to switch to one that is woken, and how long vCPUs that took the core of who woke them are on it: medians of each rate, of runs that were traced
 //! (`--trace sched_switch,sched_waking`).
 //!
 //! `waits RUN...` tells how long the guest's vCPUs and workers waited for a core for an answer, of the same seconds, by policy, rate and round: of a run of the lab, or of a simulated one
@@ -453,6 +453,7 @@ fn tails(runs: &[PathBuf]) -> Result<()> {
                         "from a wake-up on a core that sleeps to the switch",
                         &mut all.idle,
                     ),
+                    ("from taking a waker's core to its sleep", &mut all.held),
                 ] {
                     if let Some((median, mean, count)) = tails::middle(times) {
                         any = true;

@@ -47,6 +47,8 @@ pub struct Accounts {
     pub tasks: Nanos,
     /// Tasks that spin for others.
     pub spins: Nanos,
+    /// Its kernel, which spins for a lock that another vCPU has.
+    pub locks: Nanos,
     /// Interrupts and softirqs.
     pub interrupts: Nanos,
     /// Exits, IPIs, and choosing vCPUs.
@@ -58,7 +60,8 @@ pub struct Accounts {
 impl Accounts {
     /// All together.
     pub fn total(&self) -> Nanos {
-        Nanos(self.tasks.0 + self.spins.0 + self.interrupts.0 + self.exits.0 + self.polls.0)
+        let kernel = self.locks.0 + self.interrupts.0 + self.exits.0 + self.polls.0;
+        Nanos(self.tasks.0 + self.spins.0 + kernel)
     }
 }
 
@@ -143,6 +146,8 @@ pub enum Segment {
     Softirq(u32),
     /// An exit, and what comes of it.
     Exit(Then),
+    /// It spins for a lock of its kernel's.
+    Spin,
 }
 
 /// What comes of an exit.
@@ -152,8 +157,10 @@ pub enum Then {
     Nothing,
     /// The worker is told that there is something to send.
     Kick(u32),
-    /// Another vCPU is interrupted.
-    Ipi(u32),
+    /// Another vCPU is interrupted; and whether this one has a lock meanwhile that the other takes first.
+    Ipi(u32, bool),
+    /// The lock is given back that another vCPU takes first.
+    Unlock(u32),
     /// The disk is told of a task's block.
     Disk(u32),
     /// A timer is set for a task.
@@ -215,6 +222,10 @@ pub struct Vcpu {
     pub soft_spent: Nanos,
     /// What tasks still have before softirqs go on.
     pub tasks_turn: Nanos,
+    /// The vCPU that has a lock of the kernel's which this one takes before anything else.
+    pub locked_by: Option<u32>,
+    /// Whether it has spun for that as long as it does, and sleeps until it is given back.
+    pub halted: bool,
     /// Whether it has done what it takes to sleep, since it was woken.
     pub settled: bool,
     /// Exits to come.
@@ -254,6 +265,8 @@ impl Vcpu {
             polling: 0,
             soft_spent: Nanos::ZERO,
             tasks_turn: Nanos::ZERO,
+            locked_by: None,
+            halted: false,
             settled: true,
             exits: VecDeque::new(),
             current: None,
@@ -265,7 +278,7 @@ impl Vcpu {
         }
     }
 
-    /// An interrupt comes, caused on a core, for a task (its number and one; 0: none).
+    /// An interrupt comes, caused on a core, for a task (its number and one; 0: none). A vCPU that sleeps with its interrupts off isn't woken.
     pub fn interrupt(&mut self, task: u64, from: CpuId, out: &mut Effects) {
         self.interrupts += 1;
         out.0.push(Effect::Io {
@@ -275,7 +288,9 @@ impl Vcpu {
                 arrives: true,
             },
         });
-        out.notify_from(self.thread, from);
+        if !self.halted {
+            out.notify_from(self.thread, from);
+        }
     }
 
     /// Tasks that run or wait on it.

@@ -44,6 +44,8 @@ pub struct Driver {
     busy: Vec<Nanos>,
     out: Effects,
     stream: Stream,
+    /// The first so many threads lose their cores to whom of them they wake, for so long.
+    gives_way: (usize, Nanos),
 }
 
 /// Interrupts' cores.
@@ -89,6 +91,7 @@ impl Driver {
             busy: vec![Nanos::ZERO; topology.cpus.len()],
             out: Effects::default(),
             stream: Stream::new(seed, "driver", 0),
+            gives_way: (0, Nanos::ZERO),
         };
         driver.work.inner.begin(&mut driver.out);
         driver.carry_out();
@@ -104,6 +107,24 @@ impl Driver {
         for thread in 0..self.threads.len() {
             let at = Nanos(self.stream.below(2 * time.0));
             self.queue.at(at, Event::Take(thread, time));
+        }
+    }
+
+    /// Whoever of the first so many threads wakes another of them loses its core for so long.
+    pub fn give_way(&mut self, threads: usize, time: Nanos) {
+        self.gives_way = (threads, time);
+    }
+
+    /// Takes a thread's core until somebody gives it back.
+    fn take(&mut self, thread: usize) {
+        self.threads[thread].taken = true;
+        if let State::On(..) = self.threads[thread].state {
+            self.reckon(thread);
+            self.threads[thread].state = State::Off;
+            self.queue.clear(thread as u32);
+            let id = ThreadId(thread as u32);
+            self.work
+                .left(id, cpu(thread), self.queue.now(), &mut self.out);
         }
     }
 
@@ -128,14 +149,7 @@ impl Driver {
                     self.ask(thread);
                 }
                 Event::Take(thread, time) => {
-                    self.threads[thread].taken = true;
-                    if let State::On(..) = self.threads[thread].state {
-                        self.reckon(thread);
-                        self.threads[thread].state = State::Off;
-                        self.queue.clear(thread as u32);
-                        let id = ThreadId(thread as u32);
-                        self.work.left(id, cpu(thread), now, &mut self.out);
-                    }
+                    self.take(thread);
                     let until = self.stream.below(2 * time.0) + 1;
                     self.queue.after(Nanos(until), Event::Give(thread));
                     let again = until + self.stream.below(2 * time.0) + 1;
@@ -221,8 +235,18 @@ impl Driver {
             };
             let now = self.now();
             match wish {
-                Effect::Notify { thread, .. } => {
+                Effect::Notify { thread, from } => {
                     let at = thread.0 as usize;
+                    let (those, time) = self.gives_way;
+                    let waker = from.and_then(|cpu| cpu.0.checked_sub(IRQ_CORES));
+                    let waker = waker.map(|waker| waker as usize);
+                    if let Some(waker) = waker.filter(|waker| *waker < those && at < those)
+                        && self.threads[at].state == State::Asleep
+                        && matches!(self.threads[waker].state, State::On(..))
+                    {
+                        self.take(waker);
+                        self.queue.after(time, Event::Give(waker));
+                    }
                     match self.threads[at].state {
                         State::Asleep if self.threads[at].taken => {
                             self.threads[at].state = State::Off;

@@ -28,6 +28,7 @@
 mod crowds;
 #[cfg(test)]
 mod driver;
+mod held;
 mod learned;
 mod sent;
 mod sockets;

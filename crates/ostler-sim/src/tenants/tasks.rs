@@ -8,6 +8,17 @@ use crate::net::vhost::{QDISC, VRING};
 use crate::net::{Loss, Stage};
 use crate::work::Effects;
 
+/// Who wakes a task.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// Another one.
+    Task(u32),
+    /// What came for it on a socket.
+    Socket,
+    /// A disk's interrupt, or a timer's.
+    Interrupt,
+}
+
 impl Tenants {
     /// A task begins.
     pub(super) fn start_task(&mut self, g: u32, task: u32, out: &mut Effects) {
@@ -190,7 +201,7 @@ impl Tenants {
             running.service.free.pop()
         };
         if let Some(task) = woken {
-            self.wake(g, task, Activity::Work(Nanos::ZERO), v, None, out);
+            self.wake(g, task, Activity::Work(Nanos::ZERO), v, By::Socket, out);
         }
     }
 
@@ -224,14 +235,14 @@ impl Tenants {
         task: u32,
         activity: Activity,
         v: u32,
-        waker: Option<u32>,
+        by: By,
         out: &mut Effects,
     ) {
         let guest = &mut self.guests[g as usize];
         let entry = &mut guest.tasks[task as usize];
         entry.activity = activity;
         entry.woken += 1;
-        if let Some(waker) = waker {
+        if let By::Task(waker) = by {
             guest.placing.woke(waker, task);
         }
         let to = guest.choose(task);
@@ -247,7 +258,7 @@ impl Tenants {
             let polls = target.on.is_some() && target.told == Told::Poll;
             if was_idle && !polls {
                 work.0 += self.costs.ipi.0;
-                then = Then::Ipi(to);
+                then = Then::Ipi(to, by == By::Socket);
             } else if target.on.is_some() {
                 out.notify(thread);
             }
@@ -279,7 +290,7 @@ impl Tenants {
         entry.phase = phase;
         let activity = Activity::Work(Nanos(work.0.max(1)));
         if entry.activity == Activity::Blocked {
-            self.wake(g, task, activity, by.0, Some(by.1), out);
+            self.wake(g, task, activity, by.0, By::Task(by.1), out);
             return;
         }
         entry.activity = activity;

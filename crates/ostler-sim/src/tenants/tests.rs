@@ -1,4 +1,5 @@
 mod clients;
+mod held;
 mod locks;
 mod sent;
 mod shared;
@@ -39,6 +40,7 @@ fn free() -> Costs {
         upkeep: Nanos(0),
         interrupt: Nanos(0),
         ipi: Nanos(0),
+        lock_spin: Nanos(0),
         guest_rx: Nanos(0),
         guest_tx: Nanos(0),
         request: Nanos(0),

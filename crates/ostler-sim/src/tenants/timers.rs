@@ -5,6 +5,7 @@
 
 use ostler_model::{CpuId, Nanos};
 
+use super::tasks::By;
 use super::{TIMER, Tenants};
 use crate::guest::{Activity, Phase, Program, Then};
 use crate::work::Effects;
@@ -61,7 +62,7 @@ impl Tenants {
     pub(super) fn run_due(&mut self, g: u32, v: u32, out: &mut Effects) {
         let mut due = std::mem::take(&mut self.guests[g as usize].vcpus[v as usize].due);
         for task in due.drain(..) {
-            self.wake(g, task, Activity::Work(Nanos::ZERO), v, None, out);
+            self.wake(g, task, Activity::Work(Nanos::ZERO), v, By::Interrupt, out);
         }
         self.guests[g as usize].vcpus[v as usize].due = due;
     }

@@ -2,6 +2,7 @@
 
 use ostler_model::{CpuId, Nanos};
 
+use super::tasks::By;
 use super::ways::scaled;
 use super::{BOOT, DISK, TIMER, Tenants};
 use crate::guest::place::set;
@@ -33,6 +34,9 @@ impl Tenants {
         if guest.dead {
             return Next::Sleep;
         }
+        if guest.vcpus[v as usize].halted {
+            return Next::Sleep;
+        }
         if slept && wake > Nanos::ZERO {
             let vcpu = &mut guest.vcpus[v as usize];
             vcpu.exits.push_front((wake, Then::Nothing));
@@ -46,12 +50,18 @@ impl Tenants {
             }
         }
         let next = loop {
-            let vcpu = &self.guests[g as usize].vcpus[v as usize];
-            if let Some((_, left)) = &vcpu.segment {
-                if *left > Nanos::ZERO {
+            let vcpu = &mut self.guests[g as usize].vcpus[v as usize];
+            if vcpu.halted {
+                break (Told::Sleep, Next::Sleep);
+            }
+            if let Some((segment, left)) = &vcpu.segment {
+                if *segment == Segment::Spin && vcpu.locked_by.is_none() {
+                    vcpu.segment = None;
+                } else if *left > Nanos::ZERO {
                     break (Told::Segment, Next::Run(*left));
+                } else {
+                    self.finish(g, v, cpu, now, out);
                 }
-                self.finish(g, v, cpu, now, out);
             } else if !self.begin_segment(g, v, cpu, now, out)
                 && let Some(next) = self.task_next(g, v, cpu, now, out)
             {
@@ -165,7 +175,7 @@ impl Tenants {
             && let Some(idle) = guest.relieves(v, now)
         {
             let exits = &mut guest.vcpus[v as usize].exits;
-            exits.push_back((self.costs.ipi, Then::Ipi(idle)));
+            exits.push_back((self.costs.ipi, Then::Ipi(idle, false)));
         }
         let Some(task) = current else {
             let settled = &mut guest.vcpus[v as usize].settled;
@@ -182,6 +192,10 @@ impl Tenants {
             return Some((Told::Sleep, Next::Sleep));
         };
         guest.vcpus[v as usize].ticks = true;
+        if self.spins(g, v) {
+            return None;
+        }
+        let guest = &mut self.guests[g as usize];
         let entry = &guest.tasks[task as usize];
         let vcpu = &guest.vcpus[v as usize];
         let mut most = Nanos(u64::MAX);
@@ -243,6 +257,7 @@ impl Tenants {
                 match segment {
                     Segment::Exit(_) => accounts.exits.0 += work.0,
                     Segment::Interrupt => accounts.interrupts.0 += work.0,
+                    Segment::Spin => accounts.locks.0 += work.0,
                     Segment::Softirq(_) => {
                         accounts.interrupts.0 += work.0;
                         vcpu.soft_spent.0 += work.0;
@@ -297,7 +312,7 @@ impl Tenants {
                 vcpu.ticked = false;
                 let mut blocks = std::mem::take(&mut vcpu.blocks);
                 for task in blocks.drain(..) {
-                    self.wake(g, task, Activity::Work(Nanos::ZERO), v, None, out);
+                    self.wake(g, task, Activity::Work(Nanos::ZERO), v, By::Interrupt, out);
                 }
                 self.guests[g as usize].vcpus[v as usize].blocks = blocks;
                 self.run_due(g, v, out);
@@ -311,16 +326,15 @@ impl Tenants {
                 self.guests[g as usize].vcpus[v as usize].batch = batch;
             }
             Some((Segment::Exit(then), _)) => self.exited(g, v, then, cpu, now, out),
+            // Unless the lock has just been given back.
+            Some((Segment::Spin, _)) => vcpu.halted = vcpu.locked_by.is_some(),
         }
     }
 
     fn exited(&mut self, g: u32, v: u32, then: Then, cpu: CpuId, now: Nanos, out: &mut Effects) {
         let guest = &mut self.guests[g as usize];
         let vcpu = &mut guest.vcpus[v as usize];
-        if then == Then::Nothing {
-            return;
-        }
-        vcpu.exit_count += 1;
+        vcpu.exit_count += u64::from(!matches!(then, Then::Nothing | Then::Unlock(_)));
         let task = vcpu.current.map_or(0, |task| u64::from(task) + 1);
         let io = |thread, arrives| Effect::Io {
             thread,
@@ -328,6 +342,7 @@ impl Tenants {
         };
         match then {
             Then::Nothing => {}
+            Then::Unlock(target) => self.gives_back(g, v, target, cpu, out),
             Then::Kick(worker) => {
                 out.0.push(io(vcpu.thread, false));
                 self.workers[worker as usize].kicks += 1;
@@ -347,11 +362,14 @@ impl Tenants {
                 let token = TIMER | u64::from(g) << 24 | u64::from(task);
                 out.alarm(now.saturating_add(after), token);
             }
-            Then::Ipi(target) => {
-                let target = &mut guest.vcpus[target as usize];
+            Then::Ipi(to, holding) => {
+                let target = &mut guest.vcpus[to as usize];
                 target.rescheduled = true;
                 let task = target.queue.first().map_or(0, |task| u64::from(*task) + 1);
                 target.interrupt(task, cpu, out);
+                if holding {
+                    self.holds(g, v, to);
+                }
             }
         }
     }
