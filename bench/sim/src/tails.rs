@@ -16,16 +16,21 @@ pub enum Kind {
     Worker,
 }
 
-/// A line of a trace: who is woken, or who has a core now.
+/// A line of a trace: who is woken, who has a core now, or what a NIC is handed.
 #[derive(Debug, PartialEq)]
-enum Seen {
+pub enum Seen {
     /// On which core the one that is woken is to be, and whether an interrupt of the waker's core woke it.
     Waking { pid: u32, to: u32, by_irq: bool },
     /// Whether the thread before sleeps, and who is next.
     Switch { sleeps: bool, next: u32 },
+    /// On which NIC, and whether an interrupt of the core's does it.
+    Transmit { dev: String, by_irq: bool },
+    /// A guest is interrupted.
+    Msi,
 }
 
-fn seen(line: &str) -> Option<(f64, u32, Seen)> {
+/// When, on which core, and what.
+pub fn seen(line: &str) -> Option<(f64, u32, Seen)> {
     let (head, what) = line.split_once(": ")?;
     let (_, head) = head.split_once('[')?;
     let (cpu, head) = head.split_once(']')?;
@@ -34,16 +39,26 @@ fn seen(line: &str) -> Option<(f64, u32, Seen)> {
     let (flags, at) = (head.next()?, head.next()?);
     let (event, rest) = what.split_once(": ")?;
     let after = |key: &str| rest.split_once(key)?.1.split_whitespace().next();
+    let by_irq = matches!(flags.as_bytes().get(2), Some(b'h' | b's' | b'H'));
     let seen = match event {
         "sched_waking" => Seen::Waking {
             pid: after(" pid=")?.parse().ok()?,
             to: after("target_cpu=")?.parse().ok()?,
-            by_irq: matches!(flags.as_bytes().get(2), Some(b'h' | b's' | b'H')),
+            by_irq,
         },
         "sched_switch" => Seen::Switch {
             sleeps: after("prev_state=")?.starts_with('S'),
             next: after("next_pid=")?.parse().ok()?,
         },
+        "net_dev_start_xmit" => Seen::Transmit {
+            dev: rest
+                .strip_prefix("dev=")?
+                .split_whitespace()
+                .next()?
+                .to_owned(),
+            by_irq,
+        },
+        "kvm_msi_set_irq" => Seen::Msi,
         _ => return None,
     };
     Some((at.parse().ok()?, cpu.parse().ok()?, seen))
@@ -107,6 +122,7 @@ pub fn tails(
                     }
                 }
             }
+            Seen::Transmit { .. } | Seen::Msi => {}
             Seen::Switch { sleeps, next } => {
                 let run = cores.insert(
                     cpu,

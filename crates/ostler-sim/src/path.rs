@@ -2,6 +2,7 @@
 //! [`crate::costs::path`].
 
 use crate::costs::{INSTRUCTION_NS, emulated, host, path as table};
+use crate::load::end::EndCosts;
 use ostler_model::{CpuId, Nanos, NodeId, Topology};
 
 /// How near two cores are.
@@ -22,6 +23,8 @@ pub enum Distance {
 pub struct Costs {
     /// One way between a client and the NIC.
     pub wire: Nanos,
+    /// What a client's own machine takes, if that takes anything.
+    pub end: EndCosts,
     /// A hard interrupt.
     pub hardirq: Nanos,
     /// What a poll of a queue takes, from its interrupt on, however many messages it finds.
@@ -38,6 +41,8 @@ pub struct Costs {
     pub vhost_rx: Nanos,
     /// A message out of a guest, with the host's stack and the driver.
     pub vhost_tx: Nanos,
+    /// And what a message takes that way once it has left, before the guest is told and the next one is taken; zero: all is done before.
+    pub vhost_sent: Nanos,
     /// What a message costs more if the stage before was on a core of this distance.
     pub handoff: [Nanos; 4],
     /// An exit of a guest by which it tells a device.
@@ -46,9 +51,7 @@ pub struct Costs {
     pub vcpu_wake: Nanos,
     /// And what it takes to sleep again, when it has nothing to do.
     pub vcpu_sleep: Nanos,
-    /// What a vhost worker that slept takes beyond the switch, likewise.
-    pub vhost_wake: Nanos,
-    /// And what it takes to sleep again.
+    /// What a vhost worker that slept takes beyond the switch, all of it when it has nothing more to do.
     pub vhost_sleep: Nanos,
     /// Between ticks that a guest's vCPU keeps when it sleeps; zero: it stops them.
     pub guest_tick: Nanos,
@@ -60,6 +63,8 @@ pub struct Costs {
     pub upkeep: Nanos,
     /// An interrupt in a guest.
     pub interrupt: Nanos,
+    /// What it takes more where it is a tick that has woken a vCPU.
+    pub tick: Nanos,
     /// What sending an IPI takes of the sender.
     pub ipi: Nanos,
     /// How long a guest's kernel spins for a lock before its vCPU sleeps; zero: whoever has one is never held up with it.
@@ -103,6 +108,7 @@ impl Default for Costs {
         let ns = |cost: crate::costs::Cost| cost.nanos(INSTRUCTION_NS);
         Costs {
             wire: ns(table::WIRE),
+            end: EndCosts::default(),
             hardirq: ns(table::HARDIRQ),
             // In all else, as below.
             poll: Nanos::ZERO,
@@ -112,6 +118,7 @@ impl Default for Costs {
             nic_far: ns(table::NIC_FAR),
             vhost_rx: ns(table::VHOST),
             vhost_tx: ns(table::VHOST),
+            vhost_sent: Nanos::ZERO,
             handoff: [
                 Nanos::ZERO,
                 Nanos::ZERO,
@@ -122,13 +129,13 @@ impl Default for Costs {
             // Papers' figures are of where hosts saturate, and have it in all else, as far as it is there.
             vcpu_wake: Nanos::ZERO,
             vcpu_sleep: Nanos::ZERO,
-            vhost_wake: Nanos::ZERO,
             vhost_sleep: Nanos::ZERO,
             guest_tick: Nanos::ZERO,
             serving_stay: Nanos::ZERO,
             set_timer: Nanos::ZERO,
             upkeep: Nanos::ZERO,
             interrupt: ns(table::INTERRUPT),
+            tick: Nanos::ZERO,
             ipi: ns(table::IPI),
             lock_spin: Nanos::ZERO,
             guest_rx: ns(table::GUEST_STACK),
@@ -170,16 +177,17 @@ impl Costs {
             steer: code(self.steer),
             vhost_rx: code(self.vhost_rx),
             vhost_tx: code(self.vhost_tx),
+            vhost_sent: code(self.vhost_sent),
             exit: code(self.exit),
             vcpu_wake: code(self.vcpu_wake),
             vcpu_sleep: code(self.vcpu_sleep),
-            vhost_wake: code(self.vhost_wake),
             vhost_sleep: code(self.vhost_sleep),
             answered: code(self.answered),
             set_timer: code(self.set_timer),
             upkeep: code(self.upkeep),
             start: code(self.start),
             interrupt: code(self.interrupt),
+            tick: code(self.tick),
             ipi: code(self.ipi),
             guest_rx: code(self.guest_rx),
             guest_tx: code(self.guest_tx),
@@ -206,23 +214,32 @@ impl Costs {
             sent: ns(emulated::SENT),
             softirq: ns(emulated::SOFTIRQ),
             steer: ns(emulated::STEER),
-            request: ns(emulated::REQUEST),
+            request: ns(emulated::REQUEST).saturating_sub(ns(emulated::DOORBELL)),
+            exit: ns(emulated::DOORBELL),
+            guest_rx: ns(emulated::GUEST_RX),
+            tick: ns(emulated::TICK),
             guest_tick: ns(emulated::GUEST_TICK),
             serving_stay: ns(emulated::SERVING_STAY),
             set_timer: ns(emulated::MISSED_TICK),
             upkeep: ns(emulated::UPKEEP),
-            // Counted with the wake-up.
-            ipi: Nanos::ZERO,
+            ipi: ns(emulated::IPI),
             lock_spin: ns(emulated::LOCK_SPIN),
             vcpu_wake: beyond(emulated::VCPU_WAKE, switch)
                 .saturating_sub(costs.interrupt.saturating_add(ns(emulated::VCPU_SLEEP))),
             vcpu_sleep: ns(emulated::VCPU_SLEEP),
-            wire: ns(emulated::CLIENT),
-            vhost_rx: ns(emulated::VHOST),
-            vhost_tx: ns(emulated::VHOST),
-            vhost_wake: beyond(emulated::VHOST_WAKE, switch)
-                .saturating_sub(ns(emulated::VHOST_SLEEP)),
-            vhost_sleep: beyond(emulated::VHOST_WAKE, switch).min(ns(emulated::VHOST_SLEEP)),
+            wire: Nanos::ZERO,
+            end: EndCosts {
+                each: ns(emulated::CLIENT_MESSAGE),
+                wake: ns(emulated::CLIENT_WAKE),
+                interrupt: ns(emulated::HARDIRQ)
+                    .saturating_add(ns(emulated::POLL))
+                    .saturating_add(ns(emulated::SOFTIRQ)),
+                moderation: ns(emulated::MODERATION),
+            },
+            vhost_rx: ns(emulated::VHOST_RX),
+            vhost_tx: ns(emulated::VHOST_TX),
+            vhost_sent: ns(emulated::VHOST_SENT),
+            vhost_sleep: beyond(emulated::VHOST_WAKE, switch),
             answered: ns(emulated::ANSWERED).saturating_sub(ns(emulated::VCPU_SLEEP)),
             driver: Driver {
                 tap_learns: true,
@@ -230,15 +247,6 @@ impl Costs {
                 spreads: true,
             },
             ..costs
-        }
-    }
-
-    /// An exit by which a guest tells of messages to send. Where wake-ups are told apart, it was counted with the request.
-    pub fn kick(&self) -> Nanos {
-        if self.vcpu_wake > Nanos::ZERO {
-            Nanos::ZERO
-        } else {
-            self.exit
         }
     }
 
@@ -338,19 +346,17 @@ mod tests {
         }
         let lab = paper.on(10.0);
         let ns = |cost: crate::costs::Cost| cost.nanos(10.0).0;
-        assert_eq!(lab.request.0, ns(emulated::REQUEST));
-        assert_eq!(lab.vhost_rx.0 + lab.vhost_tx.0, 2 * ns(emulated::VHOST));
+        assert_eq!(lab.request.0 + lab.exit.0, ns(emulated::REQUEST));
+        assert!(lab.end.there() && !paper.end.there());
         // A wake-up is that in all: the host's switch and the interrupt are charged where they are.
         let switch = ns(host::SWITCH);
         let vcpu = lab.vcpu_wake.0 + lab.vcpu_sleep.0 + lab.interrupt.0 + switch;
         assert_eq!(vcpu, ns(emulated::VCPU_WAKE));
-        let worker = lab.vhost_wake.0 + lab.vhost_sleep.0 + switch;
+        let worker = lab.vhost_sleep.0 + switch;
         assert_eq!(worker, ns(emulated::VHOST_WAKE));
         // And what comes after an answer is a part of its request, but for the vCPU's way to sleep.
         assert_eq!(lab.answered.0 + lab.vcpu_sleep.0, ns(emulated::ANSWERED));
         assert!(lab.answered.0 + lab.guest_rx.0 + lab.guest_tx.0 < lab.request.0);
         // What was counted with these isn't charged beside them.
-        assert_eq!((lab.kick(), lab.ipi), (Nanos::ZERO, Nanos::ZERO));
-        assert_eq!(paper.kick(), paper.exit);
     }
 }

@@ -12,18 +12,27 @@
 //! `tails RUN...` tells what vCPUs and workers have left to do when they have told each other of a message, until they sleep, how long it takes a core that sleeps to switch to one that is woken, and how long vCPUs that took the core of who woke them are on it: medians of each rate, of runs that were traced
 //! (`--trace sched_switch,sched_waking`).
 //!
+//! `stretches RUN...` tells what vCPUs and workers take from the switch to them until they sleep, by what woke them and what they did, for each policy and rate, of runs that were traced
+//! (`--trace sched_switch,sched_waking,net:net_dev_start_xmit,kvm:kvm_msi_set_irq`).
+//!
+//! `client RUN...` finds what of the load generator's time goes with a request and what with a wake-up, of such runs.
+//!
 //! `waits RUN...` tells how long the guest's vCPUs and workers waited for a core for an answer, of the same seconds, by policy, rate and round: of a run of the lab, or of a simulated one
 //! that was kept like one (`ostler sim SCENARIO --events RUN/events.jsonl --records RUN/results`).
 //!
 //! `loads FILE...` reads the JSON lines of runs, of the lab's and of simulated ones, and tells the guest's CPU time with its workers for an answer, by policy, rate and round: of all seconds but
 //! the first of each step.
 
+#[path = "../client.rs"]
+mod client;
 #[path = "../fit.rs"]
 mod fit;
 #[path = "../polls.rs"]
 mod polls;
 #[path = "../runs.rs"]
 mod runs;
+#[path = "../stretches.rs"]
+mod stretches;
 #[path = "../tails.rs"]
 mod tails;
 #[path = "../timers.rs"]
@@ -77,6 +86,27 @@ enum Args {
         #[arg(required = true)]
         runs: Vec<PathBuf>,
     },
+    /// What vCPUs and workers take from the switch to them until they sleep, by what woke them and what they did, from traced runs of the lab.
+    Stretches {
+        /// Their folders.
+        #[arg(required = true)]
+        runs: Vec<PathBuf>,
+        /// The host's NIC.
+        #[arg(long, default_value = "eth0")]
+        nic: String,
+        /// Kinds of which there were fewer are left out.
+        #[arg(long, default_value_t = 50)]
+        least: usize,
+    },
+    /// What of the load generator's time goes with a request and what with a wake-up, from traced runs of the lab.
+    Client {
+        /// Their folders.
+        #[arg(required = true)]
+        runs: Vec<PathBuf>,
+        /// The host's NIC.
+        #[arg(long, default_value = "eth0")]
+        nic: String,
+    },
     /// How long the guest's threads waited for cores for an answer, from runs with a steward, of the lab or simulated.
     Waits {
         /// Their folders.
@@ -97,10 +127,15 @@ fn main() -> Result<()> {
         Args::Softirqs { runs } => softirqs(&runs),
         Args::Polls { runs, nic } => polls(&runs, &nic),
         Args::Tails { runs } => tails(&runs),
+        Args::Stretches { runs, nic, least } => tell_stretches(&runs, &nic, least),
+        Args::Client { runs, nic } => clients(&runs, &nic),
         Args::Waits { runs } => waits(&runs),
         Args::Loads { files } => loads(&files),
     }
 }
+
+/// A trace's.
+type Lines = std::io::Lines<BufReader<File>>;
 
 /// A second of a load.
 #[derive(Clone, Copy)]
@@ -427,13 +462,20 @@ fn polls(runs: &[PathBuf], nic: &str) -> Result<()> {
     Ok(())
 }
 
-fn tails(runs: &[PathBuf]) -> Result<()> {
-    let ns = instruction_ns(runs)?;
-    let mut any = false;
+/// Has what each step of cells' loads tells read from their traces: with a run, a cell, its policy and rate, the guest's threads, and the step's time.
+fn each_step(
+    runs: &[PathBuf],
+    mut read: impl FnMut(&str, &HashMap<u32, Kind>, Lines, std::ops::Range<f64>) -> Result<()>,
+) -> Result<()> {
     for run in runs {
         for told in told(&run.join("events.jsonl"))? {
             let cell = run.join(format!("results/cell-{}", told.cell.index));
-            let threads = threads(&cell.join("record.db"), &told.cell.guest)?;
+            let record = cell.join("record.db");
+            if !record.exists() {
+                // Without a steward nobody has said whose threads are whose.
+                continue;
+            }
+            let threads = threads(&record, &told.cell.guest)?;
             let trace = cell.join("trace.txt");
             let steps = told
                 .windows
@@ -444,36 +486,113 @@ fn tails(runs: &[PathBuf]) -> Result<()> {
                 };
                 let file = File::open(&trace)
                     .with_context(|| format!("could not read {}", trace.display()))?;
+                let which = format!(
+                    "{} / {} / {}, {} a second",
+                    run.display(),
+                    told.cell.index,
+                    told.cell.policy,
+                    first.rate
+                );
                 let lines = BufReader::new(file).lines();
-                let mut all = tails::tails(lines, &threads, &(first.from..last.to))?;
-                for (what, times) in [
-                    ("from a vCPU's doorbell to its sleep", &mut all.vcpu),
-                    ("from a worker's interrupt to its sleep", &mut all.worker),
-                    (
-                        "from a wake-up on a core that sleeps to the switch",
-                        &mut all.idle,
-                    ),
-                    ("from taking a waker's core to its sleep", &mut all.held),
-                ] {
-                    if let Some((median, mean, count)) = tails::middle(times) {
-                        any = true;
-                        println!(
-                            "{} / {} / {}, {} a second: {what}: median {:.0} instructions, mean {:.0}, of {count}",
-                            run.display(),
-                            told.cell.index,
-                            told.cell.policy,
-                            first.rate,
-                            median * 1e9 / ns,
-                            mean * 1e9 / ns,
-                        );
-                    }
-                }
+                read(&which, &threads, lines, first.from..last.to)?;
             }
         }
     }
+    Ok(())
+}
+
+fn tails(runs: &[PathBuf]) -> Result<()> {
+    let ns = instruction_ns(runs)?;
+    let mut any = false;
+    each_step(runs, |which, threads, lines, within| {
+        let mut all = tails::tails(lines, threads, &within)?;
+        for (what, times) in [
+            ("from a vCPU's doorbell to its sleep", &mut all.vcpu),
+            ("from a worker's interrupt to its sleep", &mut all.worker),
+            (
+                "from a wake-up on a core that sleeps to the switch",
+                &mut all.idle,
+            ),
+            ("from taking a waker's core to its sleep", &mut all.held),
+        ] {
+            if let Some((median, mean, count)) = tails::middle(times) {
+                any = true;
+                println!(
+                    "{which}: {what}: median {:.0} instructions, mean {:.0}, of {count}",
+                    median * 1e9 / ns,
+                    mean * 1e9 / ns,
+                );
+            }
+        }
+        Ok(())
+    })?;
     anyhow::ensure!(
         any,
         "no cell of these runs has wake-ups of a guest's threads; name runs that were traced with `--trace sched_switch,sched_waking`"
+    );
+    Ok(())
+}
+
+fn tell_stretches(runs: &[PathBuf], nic: &str, least: usize) -> Result<()> {
+    let ns = instruction_ns(runs)?;
+    let mut any = false;
+    each_step(runs, |which, threads, lines, within| {
+        let event = stretches::EVENT * ns / 1e9;
+        for (pattern, mut before) in stretches::stretches(lines, threads, nic, &within, event)? {
+            let count = before.first().map_or(0, Vec::len);
+            if count < least {
+                continue;
+            }
+            any = true;
+            let mut whole: Vec<f64> = (0..count)
+                .map(|nth| before.iter().map(|times| times[nth]).sum())
+                .collect();
+            let whole = tails::middle(&mut whole).map_or(0.0, |(median, ..)| median);
+            let each = before.iter_mut().filter_map(|times| tails::middle(times));
+            let (medians, means): (Vec<_>, Vec<_>) = each
+                .map(|(median, mean, _)| {
+                    let instructions = |s: f64| format!("{:.0}", s * 1e9 / ns);
+                    (instructions(median), instructions(mean))
+                })
+                .unzip();
+            println!(
+                "{which}: {pattern}: medians {} instructions ({:.0} of all), means {}, of {count}",
+                medians.join(" + "),
+                whole * 1e9 / ns,
+                means.join(" + ")
+            );
+        }
+        Ok(())
+    })?;
+    anyhow::ensure!(
+        any,
+        "no cell of these runs has {least} stretches of a kind; name runs that were traced with `--trace sched_switch,sched_waking,net:net_dev_start_xmit`, or ask for fewer by `--least`"
+    );
+    Ok(())
+}
+
+/// Spans of a load in a second.
+const SPANS: usize = 10;
+
+fn clients(runs: &[PathBuf], nic: &str) -> Result<()> {
+    let ns = instruction_ns(runs)?;
+    let mut rows = Vec::new();
+    each_step(runs, |_, threads, lines, within| {
+        let spans = client::spans(lines, threads, nic, &within, 1.0 / SPANS as f64, ns)?;
+        rows.extend(
+            spans
+                .iter()
+                .map(|span| ([span.answers, span.wakes], span.ran)),
+        );
+        Ok(())
+    })?;
+    let fit = fit(&rows).context(
+        "requests and wake-ups can't be told apart; name runs of several rates that were traced with `--trace sched_switch,sched_waking,net:net_dev_start_xmit`",
+    )?;
+    let seconds = rows.len() / SPANS;
+    println!(
+        "client: {}",
+        say(&fit, ["a request", "a wake-up"], ns, seconds)
     );
     Ok(())
 }

@@ -244,7 +244,7 @@ pub fn census(tenants: &Tenants) -> BTreeMap<Place, u64> {
         add(Stage::Vring, at, worker.vring.len());
         add(Stage::TxRing, at, worker.tx.len());
         let stage = match worker.doing {
-            crate::net::vhost::Doing::Transmit => Stage::VhostTx,
+            crate::net::vhost::Doing::Transmit | crate::net::vhost::Doing::Sent => Stage::VhostTx,
             _ => Stage::VhostRx,
         };
         add(stage, at, worker.batch.len());

@@ -1,7 +1,7 @@
 //! What the lab's emulated host takes, where that was counted.
 //!
 //! A paper's host takes cycles, many of which wait for memory, and prints where it saturates, where hardly anything is woken. The lab's host takes instructions, and its kernel tells when each thread is
-//! woken: so what a request takes and what a wake-up takes, whosever requests that serves, are told apart there, by counts alone (`bench/sim/src/bin/request.rs`). What a wake-up takes is shared by
+//! woken, by whom, and when it sleeps: so what a request takes and what a wake-up takes, whosever requests that serves, are told apart there (`bench/sim/src/bin/request.rs`). What a wake-up takes is shared by
 //! all requests that come together. Where an instruction takes as long as [`FROM`] a host is the lab's, and these stand for the papers'.
 
 use super::costs;
@@ -27,17 +27,31 @@ costs! {
     /// What RPS leaves of it to the interrupt's core.
     STEER = 295.0 Instructions, "assumed: half, as of vSPACE's fig. 11";
     /// A request of memcached in its guest: the kernel's ways in and out, the thread's work, and the exit that tells the device.
-    REQUEST = 32_904.0 Instructions, "bench/sim/src/bin/request.rs wakes: CPU time of the guest's vCPUs by requests, wake-ups and timers between ticks, 16 seconds at 1200 and 2400 a second (bench/sim/request.toml, R2 0.991); standard error 2000";
-    /// To wake a vCPU that sleeps, until it sleeps again: the sender's part, KVM's ways out of and into its wait, the switch, the interrupt, and the guest's ways out of and into idle.
-    VCPU_WAKE = 21_988.0 Instructions, "bench/sim/src/bin/request.rs, likewise; standard error 1400";
+    REQUEST = 42_900.0 Instructions, "bench/sim/src/bin/request.rs stretches: one run of vspace-ramp's E at 400 requests a second, median of 351 of the guest's vCPUs that received one, told a worker and slept, 55,600, less the 12,700 of those that were woken for what was sent and slept";
+    /// Of it, what a message takes in the guest's softirq, whether that wakes anybody or not.
+    GUEST_RX = 9400.0 Instructions, "bench/sim/src/bin/request.rs stretches, likewise: median of 202 that received something and slept, 22,100, less as much";
+    /// Of it, the exit that tells the device, where its worker isn't at the queue already.
+    DOORBELL = 11_000.0 Instructions, "bench/sim/src/bin/request.rs stretches, at 1200 a second: median of 845 that another vCPU woke and that told a worker, 46,600, less that of 680 that told none, 35,600";
+    /// What sending an IPI takes of the sender.
+    IPI = 9700.0 Instructions, "bench/sim/src/bin/request.rs stretches, likewise: median of 336 that received something and told another vCPU, 31,800, less the 22,100 of GUEST_RX";
+    /// What a tick takes that has woken a vCPU, beside the wake-up.
+    TICK = 11_400.0 Instructions, "bench/sim/src/bin/request.rs stretches, at 400 a second: median of 445 that a timer woke, 24,100, less the 12,700 of REQUEST";
+    /// To wake a vCPU that sleeps, until it sleeps again, on its core: KVM's ways out of and into its wait, the switch, the interrupt, and the guest's ways out of and into idle.
+    VCPU_WAKE = 14_400.0 Instructions, "bench/sim/src/bin/request.rs stretches, likewise: mean of 356 that were woken for what was sent and slept, 16,477, less the IPI that the host charges besides (kernel/sched/core.c, `ttwu_queue`)";
     /// Of that, what it takes to sleep again: from the exit by which it halts to the switch.
     VCPU_SLEEP = 8773.0 Instructions, "bench/sim/src/bin/stops.rs: mean of 6210 of the four vCPUs of the guest that answers, one run of vspace-ramp's P; means of 8407 to 8919";
-    /// Between the NIC and a client on the same emulated machine, a way: from its timer to its driver, or from the host's driver to what it has read.
-    CLIENT = 19_400.0 Instructions, "docs/sim.md: one run of vspace-ramp's E at 400 requests a second, traced (net:net_dev_start_xmit, sched_waking, syscalls:sys_exit_recvfrom; its median is that without a trace), by hand: 143 us there in the mean of 585, 245 us back of 700";
+    /// A request or an answer in the client's thread, on the same emulated machine.
+    CLIENT_MESSAGE = 7618.0 Instructions, "bench/sim/src/bin/request.rs client: half of what goes with a request, 15,236, in 8 seconds of vspace-ramp's P and E (R2 0.972); standard error of that 1219";
+    /// To wake that thread.
+    CLIENT_WAKE = 9308.0 Instructions, "bench/sim/src/bin/request.rs client, likewise; standard error 1063";
     /// Between ticks that a vCPU keeps when it sleeps.
     GUEST_TICK = 4_000_000.0 Nanos, "kernel/Kconfig.hz: HZ=250, Debian's; kernel/sched/idle.c: without a driver for idle states a CPU keeps its tick until that wakes it (f4c31b07b136), which the lab's guest does";
-    /// A message in vhost's worker, a direction.
-    VHOST = 6870.0 Instructions, "bench/sim/src/bin/request.rs, likewise of its workers by requests and wake-ups, half of a request's 13,740; standard error of that 800";
+    /// A message in vhost's worker, to its guest.
+    VHOST_RX = 640.0 Instructions, "bench/sim/src/bin/request.rs stretches, of the run of REQUEST: means of 651 and 229 workers that an interrupt woke, 8000 and 8882, less VHOST_WAKE";
+    /// From its guest, until it leaves.
+    VHOST_TX = 2590.0 Instructions, "bench/sim/src/bin/request.rs stretches, likewise: means of 466 and 134 workers that a vCPU woke, until they hand it to the NIC, 5861 and 6195, less the switch";
+    /// And what it takes then.
+    VHOST_SENT = 10_370.0 Instructions, "bench/sim/src/bin/request.rs stretches, likewise: until those sleep, 20,764 and 19,676, less VHOST_WAKE and VHOST_TX";
     /// To stop a vCPU in its guest for another thread, the switch among it, whichever scheduler makes that: from an interrupt's exit to the switch, beyond what such an exit takes that stops nobody, and
     /// from the switch back to it to its entry.
     STOP = 9783.0 Instructions, "bench/sim/src/bin/stops.rs: mean of six vCPUs that compute, of anubis-small's traced run at 2a9c808, 13,451 stops under the kernel's scheduler (9719 to 9987) and ours (9446 to 9899)";
@@ -48,7 +62,7 @@ costs! {
     /// Between exits of a vCPU that answers requests.
     SERVING_STAY = 14_108.0 Instructions, "bench/sim/src/bin/stops.rs, likewise: time on cores of the four vCPUs of the guest that answers, by their 25,403 exits";
     /// What memcached's thread takes that sees to its lists, each time that it looks.
-    UPKEEP = 34_014.0 Instructions, "bench/sim/src/bin/request.rs, likewise: a timer between ticks takes 38,482 (standard error 4600) beside the wake-up, of which an exit sets the next (MISSED_TICK)";
+    UPKEEP = 19_600.0 Instructions, "bench/sim/src/bin/request.rs stretches, at 400 and 1200 a second: means of vCPUs that a timer woke, 27,437 and 34,668, where of every hundred in the second 55 are this thread's (a simulated run): 40,600, less VCPU_WAKE as it was there, 16,477, and the exit that sets the next (MISSED_TICK)";
     /// The share of requests that ask for an item which is cold and has been asked for before, so that it is to be warm.
     UPKEEP_WARMED = 0.138 Number, "docs/sim.md: memcached's `stats` in the lab's guest: 2852 of `moves_to_warm` by 20,644 of `cmd_get`, in vspace-ramp under time sharing with four queues, by hand; 0.12 to 0.17 of each four seconds";
     /// The share that write.
@@ -59,8 +73,6 @@ costs! {
     IDLE_EXIT = 6300.0 Instructions, "bench/sim/src/bin/request.rs tails: median of 3016 wake-ups on cores that slept, one run of vspace-ramp's E at 400 requests a second, 7200, less what an event's tracing takes: 8100 of 3057 where one more was traced";
     /// What a vCPU takes from the doorbell of an answer, where it sleeps then, to the switch. What it is beyond VCPU_SLEEP is a part of REQUEST: memcached reads again, finds nothing and waits for events.
     ANSWERED = 25_000.0 Instructions, "bench/sim/src/bin/request.rs tails, likewise: median of 516 vCPUs that told one worker and slept, 25,900, less as much";
-    /// What a worker takes from when it has told its guest of something, where it sleeps then, to the switch; a part of VHOST_WAKE.
-    VHOST_SLEEP = 2700.0 Instructions, "bench/sim/src/bin/request.rs tails, likewise: median of 1177 workers, 3600, less as much";
     /// To wake a worker, with the switch.
-    VHOST_WAKE = 7565.0 Instructions, "bench/sim/src/bin/request.rs, likewise; standard error 1100";
+    VHOST_WAKE = 7565.0 Instructions, "bench/sim/src/bin/request.rs wakes: CPU time of the guest's workers by requests and wake-ups, 16 seconds at 1200 and 2400 a second (bench/sim/request.toml, R2 0.974); standard error 1100, and of a request's 13,740, which are VHOST_RX, VHOST_TX and VHOST_SENT, 800";
 }

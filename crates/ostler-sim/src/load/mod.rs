@@ -9,6 +9,7 @@
 
 pub mod acks;
 pub mod connections;
+pub mod end;
 pub mod histogram;
 pub mod record;
 
@@ -16,6 +17,7 @@ use ostler_model::Nanos;
 
 use acks::Acks;
 use connections::Connections;
+use end::End;
 pub use histogram::Histogram;
 pub use record::{DRAIN, Record};
 
@@ -109,6 +111,8 @@ pub struct Client {
     pub connections: Option<Connections>,
     /// What is to be acknowledged on them, where answers are.
     pub acks: Option<Acks>,
+    /// The machine that it is on, where that takes time.
+    pub end: End,
     /// What came of it.
     pub books: Books,
     /// Where it is kept second by second, if it is.
@@ -159,6 +163,7 @@ impl Client {
             spec,
             first_flow,
             stream,
+            end: End::default(),
             books: Books::default(),
             record: None,
         }

@@ -29,6 +29,8 @@ pub enum Doing {
     Receive,
     /// Messages out of the guest.
     Transmit,
+    /// What is left to do for one that has left, before the next.
+    Sent,
     /// It goes to sleep.
     Settle,
 }
@@ -49,7 +51,7 @@ pub struct Worker {
     /// The guest's transmit queue.
     pub tx: VecDeque<u32>,
     /// What it has in hand.
-    pub batch: Vec<u32>,
+    pub batch: VecDeque<u32>,
     /// What it does with that.
     pub doing: Doing,
     /// What it did before.
@@ -58,9 +60,7 @@ pub struct Worker {
     pub left: Nanos,
     /// Whether it has been told that there is work, and hasn't slept since.
     pub awake: bool,
-    /// What waking it took, and isn't charged yet.
-    pub waking: Nanos,
-    /// And what it takes to sleep again.
+    /// What it still takes to sleep again, since it was woken.
     pub settling: Nanos,
     /// Whether the guest needn't tell it of messages to send.
     pub kick_off: bool,
@@ -88,7 +88,7 @@ impl Worker {
             (false, true) => Doing::Transmit,
         };
         let (from, most) = match doing {
-            Doing::Nothing | Doing::Settle => return doing,
+            Doing::Nothing | Doing::Settle | Doing::Sent => return doing,
             Doing::Receive => (&mut self.tap, room.min(BATCH)),
             Doing::Transmit => (&mut self.tx, BATCH),
         };

@@ -185,6 +185,7 @@ const SENT: u64 = 12 << 56;
 const SENT_HARD: u64 = 13 << 56;
 const SENT_SOFT: u64 = 14 << 56;
 const TIMER: u64 = 15 << 56;
+const LEFT: u64 = 16 << 56;
 const KIND: u64 = 0xff << 56;
 
 impl Tenants {
@@ -537,6 +538,7 @@ impl Work for Tenants {
         match token & KIND {
             CLIENT => self.arrive(number as usize, now, out),
             ROOM => self.comes_free(number as usize, now, out),
+            LEFT => self.comes_in(number as u32, now, out),
             AGAIN => self.send_again(number as usize, now, out),
             ACK => self.acknowledge(number as usize, now, out),
             MODERATION => self.alarmed(number as u32, now, out),

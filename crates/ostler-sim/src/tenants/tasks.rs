@@ -223,7 +223,7 @@ impl Tenants {
         self.net.enter(now, message, Stage::TxRing, number);
         worker.tx.push_back(message);
         if !std::mem::replace(&mut worker.kick_off, true) {
-            let exit = (self.costs.kick(), Then::Kick(number));
+            let exit = (self.costs.exit, Then::Kick(number));
             guest.vcpus[v as usize].exits.push_back(exit);
         }
     }

@@ -19,6 +19,7 @@ use crate::net::Stage;
 fn free() -> Costs {
     Costs {
         wire: Nanos(0),
+        end: crate::load::end::EndCosts::default(),
         hardirq: Nanos(0),
         poll: Nanos(0),
         sent: Nanos(0),
@@ -27,11 +28,11 @@ fn free() -> Costs {
         nic_far: Nanos(0),
         vhost_rx: Nanos(0),
         vhost_tx: Nanos(0),
+        vhost_sent: Nanos(0),
         handoff: [Nanos(0); 4],
         exit: Nanos(0),
         vcpu_wake: Nanos(0),
         vcpu_sleep: Nanos(0),
-        vhost_wake: Nanos(0),
         vhost_sleep: Nanos(0),
         answered: Nanos(0),
         guest_tick: Nanos(0),
@@ -39,6 +40,7 @@ fn free() -> Costs {
         set_timer: Nanos(0),
         upkeep: Nanos(0),
         interrupt: Nanos(0),
+        tick: Nanos(0),
         ipi: Nanos(0),
         lock_spin: Nanos(0),
         guest_rx: Nanos(0),

@@ -37,10 +37,12 @@ impl Tenants {
         if guest.vcpus[v as usize].halted {
             return Next::Sleep;
         }
-        if slept && wake > Nanos::ZERO {
+        if slept {
             let vcpu = &mut guest.vcpus[v as usize];
-            vcpu.exits.push_front((wake, Then::Nothing));
-            vcpu.settled = false;
+            if wake > Nanos::ZERO {
+                vcpu.exits.push_front((wake, Then::Nothing));
+            }
+            vcpu.settled = self.costs.vcpu_sleep == Nanos::ZERO;
         }
         if comes_up && let Some(down) = &mut guest.down {
             *down -= 1;
@@ -83,7 +85,9 @@ impl Tenants {
             || !vcpu.due.is_empty();
         if told || vcpu.ticked {
             vcpu.ticks = told;
-            let work = self.costs.interrupt.0 + self.costs.block.0 * vcpu.blocks.len() as u64;
+            let tick = u64::from(vcpu.ticked) * self.costs.tick.0;
+            let blocks = self.costs.block.0 * vcpu.blocks.len() as u64;
+            let work = self.costs.interrupt.0 + tick + blocks;
             vcpu.segment = Some((Segment::Interrupt, Nanos(work)));
             return true;
         }

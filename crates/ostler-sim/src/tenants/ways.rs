@@ -2,7 +2,7 @@
 
 use ostler_model::{CpuId, Nanos};
 
-use super::{ACK, AGAIN, HARD, MODERATION, ROOM, SOFT, Tenants};
+use super::{ACK, AGAIN, HARD, LEFT, MODERATION, ROOM, SOFT, Tenants};
 use crate::load::PACKETS;
 use crate::load::connections::Lost;
 use crate::net::nic::{NicSpec, TURN, WATCHDOG};
@@ -113,11 +113,16 @@ impl Tenants {
         }
         let message = self.net.send(now, client as u32, flow, due, packets);
         self.net.message_mut(message).times = times;
-        self.comes_in(message, now, out);
+        if self.costs.end.there() {
+            let left = self.clients[client].end.sends(now, &self.costs.end);
+            out.alarm(left, LEFT | u64::from(message));
+        } else {
+            self.comes_in(message, now, out);
+        }
     }
 
     /// A message comes over the wire.
-    fn comes_in(&mut self, message: u32, now: Nanos, out: &mut Effects) {
+    pub(super) fn comes_in(&mut self, message: u32, now: Nanos, out: &mut Effects) {
         let (load, hash) = {
             let message = self.net.message(message);
             (message.load, message.hash)
@@ -366,7 +371,6 @@ impl Tenants {
     pub(super) fn rouse(&mut self, worker: u32, cpu: Option<CpuId>, out: &mut Effects) {
         let worker = &mut self.workers[worker as usize];
         if !std::mem::replace(&mut worker.awake, true) {
-            worker.waking = self.costs.vhost_wake;
             worker.settling = self.costs.vhost_sleep;
             out.0.push(Effect::Notify {
                 thread: worker.thread,
@@ -380,8 +384,13 @@ impl Tenants {
         worker.cpu = cpu;
         if worker.doing == Doing::Nothing {
             let doing = worker.take();
-            let (stage, cost) = match doing {
-                Doing::Nothing | Doing::Settle => {
+            let stage = match doing {
+                Doing::Receive => Stage::VhostRx,
+                Doing::Transmit => {
+                    worker.kick_off = true;
+                    Stage::VhostTx
+                }
+                Doing::Nothing | Doing::Settle | Doing::Sent => {
                     worker.kick_off = false;
                     worker.left = std::mem::take(&mut worker.settling);
                     if worker.left > Nanos::ZERO {
@@ -391,28 +400,36 @@ impl Tenants {
                     worker.awake = false;
                     return Next::Sleep;
                 }
-                Doing::Receive => (Stage::VhostRx, self.costs.vhost_rx),
-                Doing::Transmit => {
-                    worker.kick_off = true;
-                    (Stage::VhostTx, self.costs.vhost_tx)
-                }
             };
-            let batch = std::mem::take(&mut worker.batch);
-            let mut work = std::mem::take(&mut self.workers[number as usize].waking).0;
-            for message in &batch {
+            for message in &worker.batch {
                 self.net.enter(now, *message, stage, number);
-                let packets = self.net.message(*message).packets;
-                let penalty = scaled(self.handoff(*message, cpu), packets);
-                let far = self.is_far(*message, cpu).then_some(Nanos(penalty));
-                self.takes(*message, cpu, far, now);
-                work += scaled(cost, packets) + penalty;
             }
-            let worker = &mut self.workers[number as usize];
-            worker.batch = batch;
-            // Work of nothing is no work that a host could do.
-            worker.left = Nanos(work.max(1));
+            self.vhost_begin(number, cpu, now);
         }
         Next::Run(self.workers[number as usize].left)
+    }
+
+    /// A worker turns to what it has in hand: to all of it, or to the first where each that it sends takes something once it has left.
+    fn vhost_begin(&mut self, number: u32, cpu: CpuId, now: Nanos) {
+        let worker = &mut self.workers[number as usize];
+        let (cost, count) = match worker.doing {
+            Doing::Transmit if self.costs.vhost_sent > Nanos::ZERO => (self.costs.vhost_tx, 1),
+            Doing::Transmit => (self.costs.vhost_tx, worker.batch.len()),
+            _ => (self.costs.vhost_rx, worker.batch.len()),
+        };
+        let batch = std::mem::take(&mut worker.batch);
+        let mut work = 0;
+        for message in batch.iter().take(count) {
+            let packets = self.net.message(*message).packets;
+            let penalty = scaled(self.handoff(*message, cpu), packets);
+            let far = self.is_far(*message, cpu).then_some(Nanos(penalty));
+            self.takes(*message, cpu, far, now);
+            work += scaled(cost, packets) + penalty;
+        }
+        let worker = &mut self.workers[number as usize];
+        worker.batch = batch;
+        // Work of nothing is no work that a host could do.
+        worker.left = Nanos(work.max(1));
     }
 
     pub(super) fn vhost_ran(
@@ -423,6 +440,7 @@ impl Tenants {
         now: Nanos,
         out: &mut Effects,
     ) {
+        let sent = self.costs.vhost_sent;
         let worker = &mut self.workers[number as usize];
         worker.ran = worker.ran.saturating_add(work);
         worker.left = worker.left.saturating_sub(work);
@@ -430,34 +448,63 @@ impl Tenants {
             return;
         }
         let doing = std::mem::take(&mut worker.doing);
-        if doing == Doing::Settle {
-            return;
-        }
-        let mut batch = std::mem::take(&mut worker.batch);
-        for message in batch.drain(..) {
-            self.net.message_mut(message).cpu = cpu;
-            if doing == Doing::Receive {
-                self.net.enter(now, message, Stage::Vring, number);
-                self.workers[number as usize].vring.push_back(message);
-            } else {
-                let (queue, sent) = (
-                    self.workers[number as usize].queue,
-                    *self.net.message(message),
-                );
-                self.learned.sent(sent.flow, sent.hop, queue, now);
-                self.transmit(message, queue, cpu, now, out);
+        match doing {
+            Doing::Nothing | Doing::Settle => return,
+            Doing::Receive => {
+                for message in worker.batch.drain(..) {
+                    self.net.message_mut(message).cpu = cpu;
+                    self.net.enter(now, message, Stage::Vring, number);
+                    worker.vring.push_back(message);
+                }
+                if !worker.interrupt_off {
+                    self.ring(number, cpu, out);
+                }
+                return;
             }
+            Doing::Transmit if sent > Nanos::ZERO => {
+                if let Some(message) = worker.batch.pop_front() {
+                    worker.doing = Doing::Sent;
+                    let packets = self.net.message(message).packets;
+                    worker.left = Nanos(scaled(sent, packets).max(1));
+                    self.vhost_sends(number, message, cpu, now, out);
+                }
+                return;
+            }
+            Doing::Transmit => {
+                let mut batch = std::mem::take(&mut worker.batch);
+                for message in batch.drain(..) {
+                    self.vhost_sends(number, message, cpu, now, out);
+                }
+                self.workers[number as usize].batch = batch;
+            }
+            Doing::Sent if !worker.batch.is_empty() => {
+                worker.doing = Doing::Transmit;
+                self.vhost_begin(number, cpu, now);
+                return;
+            }
+            Doing::Sent => {}
         }
         let worker = &mut self.workers[number as usize];
-        worker.batch = batch;
-        if doing == Doing::Transmit {
-            worker.kick_off = !worker.tx.is_empty();
-            if !worker.kick_off && self.costs.driver.completes {
-                self.completed(number, cpu, out);
-            }
-        } else if !worker.interrupt_off {
-            self.ring(number, cpu, out);
+        worker.kick_off = !worker.tx.is_empty();
+        if !worker.kick_off && self.costs.driver.completes {
+            self.completed(number, cpu, out);
         }
+    }
+
+    /// A message leaves a worker's hands for the tap.
+    fn vhost_sends(
+        &mut self,
+        number: u32,
+        message: u32,
+        cpu: CpuId,
+        now: Nanos,
+        out: &mut Effects,
+    ) {
+        self.net.message_mut(message).cpu = cpu;
+        let queue = self.workers[number as usize].queue;
+        let sent = *self.net.message(message);
+        self.learned.sent(sent.flow, sent.hop, queue, now);
+        self.transmit(message, queue, cpu, now, out);
     }
 
     /// A guest is told that what it had to send on a queue is sent, once for all of it (`napi_tx` of drivers/net/virtio_net.c: a transmit that leaves something to be
@@ -517,7 +564,11 @@ impl Tenants {
         self.sends(cpu, queue, now, out);
         let client = &mut self.clients[load as usize];
         let wire = self.costs.wire;
-        let there = now.saturating_add(wire);
+        let there = if self.costs.end.there() {
+            client.end.reads(now, &self.costs.end)
+        } else {
+            now.saturating_add(wire)
+        };
         if let Some(connections) = &mut client.connections {
             connections.answered(there, flow);
             if let Some(at) = connections.wake() {

@@ -14,7 +14,7 @@ fn each(together: u64) -> f64 {
         vhost_rx: COPY,
         vhost_tx: COPY,
         vcpu_wake: VCPU_WAKE,
-        vhost_wake: VHOST_WAKE,
+        vhost_sleep: VHOST_WAKE,
         ..free()
     };
     let guests = vec![guest(1, 1, serve(1, Time::Fixed(SERVICE)))];
@@ -193,17 +193,17 @@ fn no_answer_waits_for_its_vcpu_to_sleep() {
     world.check();
 }
 
-/// Nor for its worker to sleep, or for what is left of its request when it is sent: both are done once, after it, and take nothing more.
+/// Nor for its worker to sleep, or for what that or its vCPU has left to do when it is sent: all is done once, after it, and takes nothing more.
 #[test]
 fn no_answer_waits_for_what_comes_after_it() {
-    let sleep = Nanos::from_micros(5);
+    const SENT: Nanos = Nanos::from_micros(9);
     // Of a request no more than three quarters come after its answer.
     let before = SERVICE.0 - SERVICE.0 / 4 * 3;
     let costs = Costs {
         vhost_rx: COPY,
         vhost_tx: COPY,
-        vhost_wake: VHOST_WAKE,
-        vhost_sleep: sleep,
+        vhost_sent: SENT,
+        vhost_sleep: VHOST_WAKE,
         answered: Nanos::from_millis(2),
         ..free()
     };
@@ -213,22 +213,63 @@ fn no_answer_waits_for_what_comes_after_it() {
         clients.map(|client| client.books.answered).sum()
     };
     for nth in 0..3_u64 {
-        // The worker has slept again when it is to send the answer.
-        let way = VHOST_WAKE.0 + COPY.0;
-        let at = nth * 100_000_000 + 1_000_000 + 2 * way + before;
+        let at = nth * 100_000_000 + 1_000_000 + 2 * COPY.0 + before;
         world.run(Nanos(at - 10));
         assert_eq!(answered(&world), nth);
         world.run(Nanos(at + 10));
         assert_eq!(answered(&world), nth + 1);
         world.run(Nanos(at + 50_000_000));
         let tenants = &world.work.inner;
-        let each = 2 * (way + sleep.0);
+        // The worker has slept again when it is to send the answer: it sleeps twice.
+        let each = 2 * (COPY.0 + VHOST_WAKE.0) + SENT.0;
         assert_eq!(tenants.workers[0].ran, Nanos((nth + 1) * each));
         assert!(!tenants.workers[0].awake);
         let vcpu = tenants.guests[0].vcpus[0].accounts.total();
         assert_eq!(vcpu, Nanos((nth + 1) * SERVICE.0));
     }
     world.check();
+}
+
+/// What a worker sends leaves in order, each when what was to do for the one before is done; the guest is told once, after all of it.
+#[test]
+fn answers_that_come_together_leave_one_after_the_other() {
+    const SENT: Nanos = Nanos::from_micros(9);
+    let costs = Costs {
+        vhost_tx: COPY,
+        vhost_sent: SENT,
+        driver: crate::path::Driver {
+            completes: true,
+            ..crate::path::Driver::default()
+        },
+        ..free()
+    };
+    for together in [1, 2, 5] {
+        let guests = vec![guest(8, 1, serve(8, Time::Fixed(SERVICE)))];
+        let one = |nth| LoadSpec {
+            start: Nanos(1_000_000 + nth),
+            ..load(&[0], 10.0, 0.15, Arrivals::Even)
+        };
+        let loads = (0..together).map(one).collect();
+        let mut world = world(guests, loads, costs, 5);
+        world.run(secs(2));
+        world.check();
+        let tenants = &world.work.inner;
+        let clients = tenants.clients.iter();
+        let mut times: Vec<f64> = clients
+            .map(|client| client.books.latency().expect("an answer").mean)
+            .collect();
+        times.sort_by(f64::total_cmp);
+        let us = |time: Nanos| time.0 as f64 / 1e3;
+        for (nth, time) in times.iter().enumerate() {
+            let wanted = us(SERVICE) + us(COPY) + nth as f64 * us(Nanos(COPY.0 + SENT.0));
+            assert!((time - wanted).abs() < 0.1, "{times:?} for {wanted}");
+        }
+        // One interrupt for each that came alone, and one for what was sent.
+        assert_eq!(
+            tenants.workers[0].ran.0,
+            together * (COPY.0 + SENT.0) + together
+        );
+    }
 }
 
 /// Whoever booted when it liked has its ticks apart from others', and at any time of the host's.

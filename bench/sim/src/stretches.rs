@@ -1,0 +1,243 @@
+//! What threads do at a stretch: from the switch to one until it sleeps, by what woke it and what it does meanwhile; from a trace of wake-ups, switches and transmissions.
+//!
+//! Stretches of the same kind have the same steps in the same order, so what lies between two of them can be compared. One that is taken off its core between isn't told. An event takes time of whoever is traced:
+//! what a trace's events take is known ([`EVENT`]), and left out. Medians are of stretches in which nothing else happened; means have what did, a tick or a message that came meanwhile.
+//!
+//! Where a guest's interrupts are traced, too, those that a worker sends are told apart: for what it has sent since the one before, or for what it has received.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+use anyhow::Result;
+
+use super::tails::{Kind, Seen, seen};
+
+/// What an event of a trace takes, instructions: a wake-up on a core that sleeps took as much longer where one more was traced (`crates/ostler-sim/src/costs/emulated.rs`, `IDLE_EXIT`).
+pub const EVENT: f64 = 900.0;
+
+/// What a thread does, or has done to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// A vCPU wakes it, or it a vCPU.
+    Vcpu,
+    /// Likewise a worker.
+    Worker,
+    /// A worker wakes it for what was sent.
+    Sent,
+    /// A worker wakes it for what was received.
+    Received,
+    /// An interrupt or a softirq wakes it.
+    Interrupt,
+    /// It hands something to a NIC.
+    Transmits,
+    /// It sleeps.
+    Sleeps,
+}
+
+/// Stretches of a kind: whose, woken by what, and what they do.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pattern {
+    worker: bool,
+    woken: Step,
+    steps: Vec<Step>,
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let who = |step: &Step| match step {
+            Step::Vcpu => "a vCPU",
+            Step::Worker => "a worker",
+            Step::Sent => "a worker for what was sent",
+            Step::Received => "a worker for what was received",
+            _ => "an interrupt",
+        };
+        let whose = if self.worker { "worker" } else { "vCPU" };
+        write!(f, "{whose} woken by {}", who(&self.woken))?;
+        for step in &self.steps {
+            match step {
+                Step::Transmits => f.write_str(", transmits")?,
+                Step::Sleeps => f.write_str(", sleeps")?,
+                other => write!(f, ", tells {}", who(other))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What lies before each step of stretches of a kind, s: one for each stretch, by step.
+pub type Before = Vec<Vec<f64>>;
+
+struct Stretch {
+    worker: bool,
+    woken: Step,
+    began: f64,
+    /// With what lies before each.
+    steps: Vec<(Step, f64)>,
+    /// When the last one was, or the beginning.
+    last: f64,
+    /// What was traced since.
+    events: u32,
+}
+
+impl Stretch {
+    fn step(&mut self, step: Step, at: f64, event: f64) {
+        let before = at - self.last - f64::from(self.events) * event;
+        self.steps.push((step, before));
+        self.last = at;
+        self.events = 1;
+    }
+}
+
+/// The stretches of threads that begin within a time; `nic` is the host's, and `event` what an event takes, s: it is written when it happens, and takes its time before the next.
+pub fn stretches(
+    lines: impl Iterator<Item = std::io::Result<String>>,
+    threads: &HashMap<u32, Kind>,
+    nic: &str,
+    within: &std::ops::Range<f64>,
+    event: f64,
+) -> Result<BTreeMap<Pattern, Before>> {
+    let mut all: BTreeMap<Pattern, Before> = BTreeMap::new();
+    let mut cores: HashMap<u32, u32> = HashMap::new();
+    let mut woken: HashMap<u32, Step> = HashMap::new();
+    let mut running: HashMap<u32, Stretch> = HashMap::new();
+    // Workers that have sent something since they last interrupted their guest, and for what that was.
+    let mut sent: HashMap<u32, bool> = HashMap::new();
+    let mut rings: HashMap<u32, Step> = HashMap::new();
+    for line in lines {
+        let line = line?;
+        let Some((at, cpu, seen)) = seen(&line) else {
+            continue;
+        };
+        let own = cores.get(&cpu).copied().unwrap_or(0);
+        let kind = threads.get(&own);
+        match seen {
+            Seen::Waking { pid, by_irq, .. } => {
+                let by = match kind.filter(|_| !by_irq) {
+                    None => Step::Interrupt,
+                    Some(Kind::Vcpu) => Step::Vcpu,
+                    Some(Kind::Worker) => rings.get(&own).copied().unwrap_or(Step::Worker),
+                };
+                woken.insert(pid, by);
+                if let Some(stretch) = running.get_mut(&own) {
+                    match threads.get(&pid).filter(|_| !by_irq) {
+                        Some(Kind::Vcpu) => stretch.step(Step::Vcpu, at, event),
+                        Some(Kind::Worker) => stretch.step(Step::Worker, at, event),
+                        None => stretch.events += 1,
+                    }
+                }
+            }
+            Seen::Transmit { dev, by_irq } => {
+                let own_nic = dev == nic && !by_irq;
+                if own_nic {
+                    sent.insert(own, true);
+                }
+                match running.get_mut(&own) {
+                    Some(stretch) if own_nic => stretch.step(Step::Transmits, at, event),
+                    Some(stretch) => stretch.events += 1,
+                    None => {}
+                }
+            }
+            Seen::Msi => {
+                let step = match sent.insert(own, false) {
+                    Some(true) => Step::Sent,
+                    _ => Step::Received,
+                };
+                rings.insert(own, step);
+                if let Some(stretch) = running.get_mut(&own) {
+                    stretch.events += 1;
+                }
+            }
+            Seen::Switch { sleeps, next } => {
+                cores.insert(cpu, next);
+                if let Some(mut stretch) = running.remove(&own)
+                    && sleeps
+                    && within.contains(&stretch.began)
+                {
+                    stretch.step(Step::Sleeps, at, event);
+                    let pattern = Pattern {
+                        worker: stretch.worker,
+                        woken: stretch.woken,
+                        steps: stretch.steps.iter().map(|(step, _)| *step).collect(),
+                    };
+                    let each = all.entry(pattern).or_default();
+                    each.resize(stretch.steps.len(), Vec::new());
+                    for (times, (_, before)) in each.iter_mut().zip(stretch.steps) {
+                        times.push(before);
+                    }
+                }
+                if let (Some(kind), Some(by)) = (threads.get(&next), woken.remove(&next)) {
+                    let stretch = Stretch {
+                        worker: *kind == Kind::Worker,
+                        woken: by,
+                        began: at,
+                        steps: Vec::new(),
+                        last: at,
+                        events: 1,
+                    };
+                    running.insert(next, stretch);
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+            <idle>-0 [000] d.s3. 1.000000: sched_waking: comm=vhost-4 pid=7 prio=120 target_cpu=000
+            <idle>-0 [000] d..2. 1.000100: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=vhost-4 next_pid=7 next_prio=120
+            vhost-4-7 [000] d..1. 1.000140: kvm_msi_set_irq: dst 2 vec 35 (Fixed|physical|edge)
+            vhost-4-7 [000] d..3. 1.000150: sched_waking: comm=CPU 0/KVM pid=5 prio=120 target_cpu=001
+            <idle>-0 [001] d..2. 1.000160: sched_switch: prev_comm=swapper/1 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=CPU 0/KVM next_pid=5 next_prio=120
+            vhost-4-7 [000] d..2. 1.000200: sched_switch: prev_comm=vhost-4 prev_pid=7 prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120
+            CPU 0/KVM-5 [001] d..3. 1.000300: sched_waking: comm=vhost-4 pid=7 prio=120 target_cpu=000
+            <idle>-0 [000] d..2. 1.000400: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=vhost-4 next_pid=7 next_prio=120
+            CPU 0/KVM-5 [001] d..2. 1.000450: sched_switch: prev_comm=CPU 0/KVM prev_pid=5 prev_prio=120 prev_state=S ==> next_comm=x next_pid=9 next_prio=120
+            vhost-4-7 [000] b..1. 1.000460: net_dev_start_xmit: dev=tap0 queue_mapping=0
+            vhost-4-7 [000] b..1. 1.000470: net_dev_start_xmit: dev=eth0 queue_mapping=0
+            vhost-4-7 [000] d..1. 1.000540: kvm_msi_set_irq: dst 2 vec 36 (Fixed|physical|edge)
+            vhost-4-7 [000] d..3. 1.000550: sched_waking: comm=CPU 0/KVM pid=5 prio=120 target_cpu=001
+            x-9 [001] d..2. 1.000560: sched_switch: prev_comm=x prev_pid=9 prev_prio=120 prev_state=S ==> next_comm=CPU 0/KVM next_pid=5 next_prio=120
+            vhost-4-7 [000] d..2. 1.000600: sched_switch: prev_comm=vhost-4 prev_pid=7 prev_prio=120 prev_state=R ==> next_comm=swapper/0 next_pid=0 next_prio=120
+            CPU 0/KVM-5 [001] d..2. 1.000700: sched_switch: prev_comm=CPU 0/KVM prev_pid=5 prev_prio=120 prev_state=S ==> next_comm=x next_pid=9 next_prio=120";
+
+    fn told(within: std::ops::Range<f64>) -> Vec<(String, Vec<Vec<f64>>)> {
+        let threads = HashMap::from([(5, Kind::Vcpu), (7, Kind::Worker)]);
+        let lines = TEXT.lines().map(|line| Ok(line.trim().to_owned()));
+        let all = stretches(lines, &threads, "eth0", &within, 1e-6).expect("a trace");
+        let us = |times: Vec<f64>| times.iter().map(|s| (s * 1e6).round()).collect();
+        let each = all.into_iter();
+        each.map(|(pattern, before)| (pattern.to_string(), before.into_iter().map(us).collect()))
+            .collect()
+    }
+
+    #[test]
+    fn stretches_are_told_by_their_steps_without_what_was_traced_of_them() {
+        let all = told(0.0..2.0);
+        // The worker's second one was taken off its core.
+        let wanted = [
+            (
+                "vCPU woken by a worker for what was sent, sleeps",
+                vec![vec![139.0]],
+            ),
+            (
+                "vCPU woken by a worker for what was received, tells a worker, sleeps",
+                vec![vec![139.0], vec![149.0]],
+            ),
+            (
+                "worker woken by an interrupt, tells a vCPU, sleeps",
+                vec![vec![48.0], vec![49.0]],
+            ),
+        ];
+        assert_eq!(all, wanted.map(|(what, before)| (what.to_owned(), before)));
+    }
+
+    #[test]
+    fn others_than_those_that_begin_within_the_time_are_left_out() {
+        assert_eq!(told(1.0005..2.0).len(), 1);
+        assert_eq!(told(2.0..3.0), []);
+    }
+}
