@@ -31,9 +31,9 @@ costs! {
     /// Of it, what a message takes in the guest's softirq, whether that wakes anybody or not.
     GUEST_RX = 9400.0 Instructions, "bench/sim/src/bin/request.rs stretches, likewise: median of 202 that received something and slept, 22,100, less as much";
     /// Of it, the exit that tells the device, where its worker isn't at the queue already.
-    DOORBELL = 11_000.0 Instructions, "bench/sim/src/bin/request.rs stretches, at 1200 a second: median of 845 that another vCPU woke and that told a worker, 46,600, less that of 680 that told none, 35,600";
+    DOORBELL = 11_300.0 Instructions, "bench/sim/src/bin/request.rs stretches, at 1200 a second: median of 845 that another vCPU woke and that told a worker, 46,900, less that of 680 that told none, 35,600";
     /// What sending an IPI takes of the sender.
-    IPI = 9700.0 Instructions, "bench/sim/src/bin/request.rs stretches, likewise: median of 336 that received something and told another vCPU, 31,800, less the 22,100 of GUEST_RX";
+    IPI = 10_200.0 Instructions, "bench/sim/src/bin/request.rs stretches, likewise: median of 336 that received something and told another vCPU, 32,300, less the 22,100 of GUEST_RX";
     /// What a tick takes that has woken a vCPU, beside the wake-up.
     TICK = 11_400.0 Instructions, "bench/sim/src/bin/request.rs stretches, at 400 a second: median of 445 that a timer woke, 24,100, less the 12,700 of REQUEST";
     /// To wake a vCPU that sleeps, until it sleeps again, on its core: KVM's ways out of and into its wait, the switch, the interrupt, and the guest's ways out of and into idle.
