@@ -1,6 +1,6 @@
 //! Clients: requests are due at the times of their plan, whatever becomes of those before (open loop), and a response time counts from when a request
 //! was due. So a server that stands still is charged for every request that it keeps waiting, on its way or with a client that has so many connections
-//! ([`connections`]).
+//! ([`connections`]). Where a client is a machine that takes its time, what is due or has come waits for that, too ([`end`]).
 
 #![expect(
     clippy::cast_possible_truncation,

@@ -13,6 +13,7 @@
 //! | `vcpu` | what a vCPU does with its core |
 //! | `tasks` | the steps of tasks' programs |
 //! | `ticks` | ticks that wake vCPUs |
+//! | `held` | locks of guests' kernels whose holders lost their cores |
 //! | `ways` | messages from stage to stage |
 //! | `sent` | what a NIC says of what it has sent |
 //! | `crowds` | who crowds a node's memory |
