@@ -485,7 +485,12 @@ fn each_step(
                     continue;
                 };
                 let file = File::open(&trace)
-                    .with_context(|| format!("could not read {}", trace.display()))?;
+                    .with_context(|| {
+                        format!(
+                            "could not read {}; name runs that were traced (`ostler lab run SCENARIO --trace sched_switch,sched_waking`)",
+                            trace.display()
+                        )
+                    })?;
                 let which = format!(
                     "{} / {} / {}, {} a second",
                     run.display(),
