@@ -23,6 +23,8 @@
 //! `loads FILE...` reads the JSON lines of runs, of the lab's and of simulated ones, and tells the guest's CPU time with its workers for an answer, by policy, rate and round: of all seconds but
 //! the first of each step.
 
+#[path = "../cells.rs"]
+mod cells;
 #[path = "../client.rs"]
 mod client;
 #[path = "../fit.rs"]
@@ -46,11 +48,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use ostler_model::Ring;
-use ostler_outcome::events::{Cell, Event, Stamped};
 use ostler_record::{Period, Reader, Wall};
 use ostler_sim::costs::emulated;
-use serde_json::Value;
 
+use cells::{Taken, Window, each_step, threads, told, whole};
 use fit::{Fit, fit};
 use tails::Kind;
 
@@ -132,110 +133,6 @@ fn main() -> Result<()> {
         Args::Waits { runs } => waits(&runs),
         Args::Loads { files } => loads(&files),
     }
-}
-
-/// A trace's.
-type Lines = std::io::Lines<BufReader<File>>;
-
-/// A second of a load.
-#[derive(Clone, Copy)]
-struct Window {
-    /// When it began and ended, s on the host's clock.
-    from: f64,
-    to: f64,
-    rate: f64,
-    answers: f64,
-    /// It is its step's first.
-    first: bool,
-}
-
-/// When a sample was taken, s, and the CPU time of each guest since the one before, s.
-type Taken = (f64, BTreeMap<String, f64>);
-
-/// A cell's load and samples.
-struct Told {
-    cell: Cell,
-    windows: Vec<Window>,
-    samples: Vec<Taken>,
-}
-
-fn told(file: &Path) -> Result<Vec<Told>> {
-    let text = std::fs::read_to_string(file)
-        .with_context(|| format!("could not read {}", file.display()))?;
-    let mut cells: BTreeMap<u32, Told> = BTreeMap::new();
-    let mut starts: BTreeMap<u32, f64> = BTreeMap::new();
-    for line in text.lines() {
-        // A newer or older version may say more.
-        let Ok(Stamped { t_ms, event }) = serde_json::from_str(line) else {
-            continue;
-        };
-        match event {
-            Event::CellStart { cell, .. } => {
-                let (windows, samples) = (Vec::new(), Vec::new());
-                let index = cell.index;
-                let told = Told {
-                    cell,
-                    windows,
-                    samples,
-                };
-                cells.insert(index, told);
-            }
-            Event::Load { cell, line } => {
-                let number = |key: &str| line.get(key).and_then(Value::as_f64);
-                match line.get("kind").and_then(Value::as_str) {
-                    Some("start") => {
-                        let at = number("start_monotonic_ns").context("a start without a time")?;
-                        starts.insert(cell, at / 1e9);
-                    }
-                    Some("window") => {
-                        let (Some(told), Some(at)) = (cells.get_mut(&cell), starts.get_mut(&cell))
-                        else {
-                            continue;
-                        };
-                        let seconds = number("seconds").context("a window without a length")?;
-                        let window = Window {
-                            from: *at,
-                            to: *at + seconds,
-                            rate: number("rate_per_s").unwrap_or(0.0),
-                            answers: number("completed").unwrap_or(0.0),
-                            first: number("window") == Some(0.0),
-                        };
-                        *at = window.to;
-                        told.windows.push(window);
-                    }
-                    _ => {}
-                }
-            }
-            Event::Sample {
-                cell: Some(cell),
-                guests,
-                ..
-            } => {
-                if let Some(told) = cells.get_mut(&cell) {
-                    let time = |ms: u64| ms as f64 / 1e3;
-                    let guests = guests.into_iter().map(|g| (g.name, time(g.cpu_ms)));
-                    told.samples.push((time(t_ms), guests.collect()));
-                }
-            }
-            _ => {}
-        }
-    }
-    Ok(cells.into_values().collect())
-}
-
-/// The threads of a guest, as the steward saw them.
-fn threads(record: &Path, guest: &str) -> Result<HashMap<u32, Kind>> {
-    let reader = Reader::open(record)?;
-    let mut all = HashMap::new();
-    for period in reader.range(Wall::MIN, Wall::MAX) {
-        let period = period?;
-        let found = period.snapshot.guests.iter().find(|g| g.name == guest);
-        let Some(found) = found else { continue };
-        all.extend(found.vcpus.iter().map(|vcpu| (vcpu.tid.0, Kind::Vcpu)));
-        let queues = found.vhost.iter().filter(|vhost| vhost.queue.is_some());
-        all.extend(queues.map(|vhost| (vhost.tid.0, Kind::Worker)));
-    }
-    Ok(all)
 }
 
 /// What threads of a kind did in a second.
@@ -462,50 +359,6 @@ fn polls(runs: &[PathBuf], nic: &str) -> Result<()> {
     Ok(())
 }
 
-/// Has what each step of cells' loads tells read from their traces: with a run, a cell, its policy and rate, the guest's threads, and the step's time.
-fn each_step(
-    runs: &[PathBuf],
-    mut read: impl FnMut(&str, &HashMap<u32, Kind>, Lines, std::ops::Range<f64>) -> Result<()>,
-) -> Result<()> {
-    for run in runs {
-        for told in told(&run.join("events.jsonl"))? {
-            let cell = run.join(format!("results/cell-{}", told.cell.index));
-            let record = cell.join("record.db");
-            if !record.exists() {
-                // Without a steward nobody has said whose threads are whose.
-                continue;
-            }
-            let threads = threads(&record, &told.cell.guest)?;
-            let trace = cell.join("trace.txt");
-            let steps = told
-                .windows
-                .chunk_by(|one, next| whole(one.rate) == whole(next.rate));
-            for step in steps {
-                let (Some(first), Some(last)) = (step.first(), step.last()) else {
-                    continue;
-                };
-                let file = File::open(&trace)
-                    .with_context(|| {
-                        format!(
-                            "could not read {}; name runs that were traced (`ostler lab run SCENARIO --trace sched_switch,sched_waking`)",
-                            trace.display()
-                        )
-                    })?;
-                let which = format!(
-                    "{} / {} / {}, {} a second",
-                    run.display(),
-                    told.cell.index,
-                    told.cell.policy,
-                    first.rate
-                );
-                let lines = BufReader::new(file).lines();
-                read(&which, &threads, lines, first.from..last.to)?;
-            }
-        }
-    }
-    Ok(())
-}
-
 fn tails(runs: &[PathBuf]) -> Result<()> {
     let ns = instruction_ns(runs)?;
     let mut any = false;
@@ -649,15 +502,6 @@ fn waits(runs: &[PathBuf]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "rates are whole and positive where they are compared"
-)]
-fn whole(rate: f64) -> u64 {
-    rate as u64
 }
 
 fn wakes(runs: &[PathBuf], policies: &[String]) -> Result<()> {
