@@ -21,6 +21,16 @@
  * any idle one will do (hints_place_task): its core is busy, but the host shares that, and a
  * guest's own queue has no share of anything.
  *
+ * Who makes a core busy? The paper counts all vCPUs that are runnable there, and so the guest's
+ *own: one that ran as the host looked is told that its core is busy, by itself, and the next task
+ *that it had goes elsewhere. And of those that were told of an idle core, the threads of a barrier,
+ *which wake together, take several at once, for each vCPU that sleeps there stands for it. The host
+ * can't mend either: what its guest does next is the guest's to know. So the host tells of other
+ * guests' vCPUs alone, and which of the guest's own are on one core: these have one row of the load
+ * block, as the paper has one page for a core. The guest keeps count of what it does there itself
+ * (struct hints_cores), and a vCPU that was preempted isn't available while another is busy on its
+ * core.
+ *
  * CGsched (5.2). Threads that interact go to one virtual cache group (vCG):
  *
  *	vCG_Quota = max(#vCG_vCPU, ceil(#IT / #vCPU * #vCG_vCPU))
@@ -126,6 +136,16 @@ struct hints_sets {
 
 _Static_assert(sizeof(struct hints_sets) == 384, "struct hints_sets is shared");
 
+/* Where the guest's own vCPUs are busy, by rows of the load block: vCPUs on one core have one row.
+ */
+struct hints_cores {
+	u16 busy[HINTS_VCPUS_MAX];
+	/* Of each vCPU, the row that it counts in, and 1; 0 where it is idle. */
+	u16 in[HINTS_VCPUS_MAX];
+};
+
+_Static_assert(sizeof(struct hints_cores) == 4096, "struct hints_cores is shared");
+
 struct hints_group {
 	/* Interactive threads, of all groups of threads. */
 	u32 threads;
@@ -181,17 +201,67 @@ static __always_inline u32 hints_group_of(const struct hints_table *table, u32 v
 	return group < HINTS_GROUPS_MAX ? group : HINTS_NONE;
 }
 
-/* Whether the core under a vCPU is known to have a low load. */
-static __always_inline u32 hints_low(const struct hints_table *table, u32 vcpu)
+/* The row of the load block that tells of the core under a vCPU; HINTS_NONE where there is none. */
+static __always_inline u32 hints_core_of(const struct hints_table *table, u32 vcpu)
 {
 	u32 row;
 
 	if (vcpu >= HINTS_VCPUS_MAX)
-		return 0;
+		return HINTS_NONE;
 	row = HINTS_READ(table->vcpu[vcpu].load.row);
 	if (HINTS_READ(table->vcpu[vcpu].load.block) != HINTS_BLOCK_LOAD || row >= HINTS_VCPUS_MAX)
-		return 0;
-	return HINTS_READ(table->load[row]) == HINTS_LOW;
+		return HINTS_NONE;
+	return row;
+}
+
+/* A vCPU of the guest has something to run from now on, or has nothing more. */
+static __always_inline void hints_busy(struct hints_cores *cores, const struct hints_table *table,
+				       u32 vcpu, u32 busy)
+{
+	u32 row, in;
+
+	if (vcpu >= HINTS_VCPUS_MAX)
+		return;
+	in = cores->in[vcpu];
+	if (!!in == !!busy)
+		return;
+	/* It leaves where it came, whatever the table says by now. */
+	row = busy ? hints_core_of(table, vcpu) : in - 1;
+	if (row >= HINTS_VCPUS_MAX)
+		return;
+	if (busy)
+		cores->busy[row]++;
+	else if (cores->busy[row])
+		cores->busy[row]--;
+	cores->in[vcpu] = busy ? row + 1 : 0;
+}
+
+/* The table has changed: counts anew. */
+static __always_inline void hints_recount(struct hints_cores *cores,
+					  const struct hints_table *table,
+					  const struct hints_sets *sets, u32 vcpus)
+{
+	u32 i;
+
+	for (i = 0; i < HINTS_VCPUS_MAX; i++) {
+		cores->busy[i] = 0;
+		cores->in[i] = 0;
+	}
+	for (i = 0; i < HINTS_VCPUS_MAX && i < vcpus; i++)
+		hints_busy(cores, table, i, !(sets->idle[i / 64] >> (i % 64) & 1));
+}
+
+/*
+ * Whether a vCPU that was preempted soon has its core: few others want that, and the guest itself
+ * has nothing to run there.
+ */
+static __always_inline u32 hints_free(const struct hints_table *table,
+				      const struct hints_cores *cores, u32 vcpu)
+{
+	u32 row = hints_core_of(table, vcpu);
+
+	return row < HINTS_VCPUS_MAX && HINTS_READ(table->load[row]) == HINTS_LOW &&
+	       !cores->busy[row];
 }
 
 /*
@@ -199,7 +269,8 @@ static __always_inline u32 hints_low(const struct hints_table *table, u32 vcpu)
  * unless that is HINTS_NONE. HINTS_NONE when there is no such vCPU.
  */
 static __always_inline u32 hints_choose_vcpu(const struct hints_table *table,
-					     const struct hints_sets *sets, u32 rule, u32 vcpus,
+					     const struct hints_sets *sets,
+					     const struct hints_cores *cores, u32 rule, u32 vcpus,
 					     u32 prev, u32 group)
 {
 	u32 told = hints_vcpus(table);
@@ -234,7 +305,7 @@ static __always_inline u32 hints_choose_vcpu(const struct hints_table *table,
 			    (vcpu >= told || hints_group_of(table, vcpu) != group))
 				continue;
 			if (rule != HINTS_PLOAD || !(preempted >> bit & 1) ||
-			    (vcpu < told && hints_low(table, vcpu)))
+			    (vcpu < told && hints_free(table, cores, vcpu)))
 				return vcpu;
 		}
 	}
@@ -244,13 +315,14 @@ static __always_inline u32 hints_choose_vcpu(const struct hints_table *table,
 /* Of a task in no group: likewise, but where Pload has none available it is the first idle one, on
  * a busy core or not. */
 static __always_inline u32 hints_place_task(const struct hints_table *table,
-					    const struct hints_sets *sets, u32 rule, u32 vcpus,
+					    const struct hints_sets *sets,
+					    const struct hints_cores *cores, u32 rule, u32 vcpus,
 					    u32 prev)
 {
-	u32 vcpu = hints_choose_vcpu(table, sets, rule, vcpus, prev, HINTS_NONE);
+	u32 vcpu = hints_choose_vcpu(table, sets, cores, rule, vcpus, prev, HINTS_NONE);
 
 	if (vcpu == HINTS_NONE && rule == HINTS_PLOAD)
-		vcpu = hints_choose_vcpu(table, sets, HINTS_HVM, vcpus, prev, HINTS_NONE);
+		vcpu = hints_choose_vcpu(table, sets, cores, HINTS_HVM, vcpus, prev, HINTS_NONE);
 	return vcpu;
 }
 

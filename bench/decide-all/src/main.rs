@@ -134,6 +134,7 @@ fn see_guests(snapshot: &mut Snapshot) {
                         (4 * u32::try_from(at).unwrap_or(0) + vcpu.index) % CORES,
                     )),
                     pin: at % 8 == 0 && vcpu.index == 0,
+                    runnable: vcpu.index % 2 == 0,
                 })
                 .collect(),
             age,

@@ -3,8 +3,8 @@
 use std::hint::black_box;
 
 use bench_harness::{Args, compare, ns_per_call};
-use ostler_abi::hints::{Table, VCPUS_MAX};
-use ostler_hints::{Map, Rule, Sets, Tree, choose_vcpu};
+use ostler_abi::hints::{Table, Told, VCPUS_MAX};
+use ostler_hints::{Cores, Map, Rule, Sets, Tree, choose_vcpu};
 
 const VCPUS: u32 = 128;
 
@@ -20,7 +20,11 @@ fn main() {
     let args = Args::parse();
     let mut table = Table::empty();
     // 32 groups of four, as in the paper's machine; the last vCPU alone is on a core of low load, and all are preempted.
-    let rows = (0..128_u16).map(|vcpu| (Some(vcpu / 4), vcpu == 127));
+    let rows = (0..128_u16).map(|vcpu| Told {
+        group: Some(vcpu / 4),
+        core: Some(vcpu),
+        low: vcpu == 127,
+    });
     table.tell(32, rows).expect("128 vCPUs have rows");
     let sets = Sets {
         allowed: [!0; VCPUS_MAX / 64],
@@ -31,6 +35,8 @@ fn main() {
         preempted: [0; VCPUS_MAX / 64],
         ..sets.clone()
     };
+    let mut cores = Cores::default();
+    cores.recount(&table, &sets, VCPUS);
     let (mut tree, mut map) = (Tree::default(), Map::default());
     assert!(tree.refresh(&table), "the table is new");
     for _ in 0..64 {
@@ -38,7 +44,7 @@ fn main() {
         assert!(tree.moves(&mut map, None, to), "there is room");
     }
     assert_eq!(
-        choose_vcpu(&table, &sets, Rule::Pload, VCPUS, 0, None),
+        choose_vcpu(&table, &sets, &cores, Rule::Pload, VCPUS, 0, None),
         Some(127)
     );
     let (runs, calls) = (args.runs(301, 3), if args.quick { 2 } else { 1000 });
@@ -53,12 +59,23 @@ fn main() {
         )
         .print(&args);
     };
-    let pload = |sets| choose_vcpu(&table, black_box(sets), Rule::Pload, VCPUS, 0, None);
+    let choose = |sets, group| {
+        choose_vcpu(
+            &table,
+            black_box(sets),
+            black_box(&cores),
+            Rule::Pload,
+            VCPUS,
+            0,
+            group,
+        )
+    };
+    let pload = |sets| choose(sets, None);
     case("pload, first of 128 vCPUs", &|| pload(&online), &online);
     case("pload, last of 128 vCPUs", &|| pload(&sets), &sets);
     let cgsched = || {
         let group = tree.choose(black_box(&map), None);
-        choose_vcpu(&table, black_box(&online), Rule::Pload, VCPUS, 0, group)
+        choose(&online, group)
     };
     case("cgsched, 128 vCPUs in 32 groups", &cgsched, &online);
 }

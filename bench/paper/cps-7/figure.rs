@@ -8,7 +8,7 @@ use crate::simulated::Simulated;
 pub fn cases(run: Run) -> Result<Vec<Case>> {
     let rounds = |scenario: &str, wakeups: &str| {
         let scenario = scenario.replace("\"pload\"", &format!("\"{wakeups}\""));
-        Simulated::new(&scenario, 5, run)?.work(0, "hints", "parsec")
+        Simulated::new(&scenario, 12, run)?.work(0, "hints", "parsec")
     };
     let mut cases = Vec::new();
     let alone = include_str!("alone.toml");

@@ -17,7 +17,7 @@ pub fn cases(run: Run) -> Result<Vec<Case>> {
             )
             .replace("\"500us\"", &format!("\"{part}\""))
             .replace("\"pload\"", &format!("\"{wakeups}\""));
-        Simulated::new(&scenario, 5, run)?.work(0, "hints", "parsec")
+        Simulated::new(&scenario, 12, run)?.work(0, "hints", "parsec")
     };
     let mut cases = Vec::new();
     for (name, scenario) in [

@@ -77,6 +77,17 @@ pub struct VcpuRow {
     pub spare: Reference,
 }
 
+/// What is told of a vCPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Its virtual cache group, where that is known.
+    pub group: Option<u16>,
+    /// The first of the guest's vCPUs that is on the same core, where that is known.
+    pub core: Option<u16>,
+    /// Whether few of other guests' vCPUs want that core.
+    pub low: bool,
+}
+
 /// What the host writes, `struct hints_table`: seven pages.
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -89,7 +100,7 @@ pub struct Table {
     pub vcpu: [VcpuRow; VCPUS_MAX],
     /// BLK-0: virtual cache groups, or [`NONE`].
     pub topology: [u32; VCPUS_MAX],
-    /// BLK-1: 0 for a low load, 1 for a high one.
+    /// BLK-1: 0 for a low load of others, 1 for a high one. vCPUs on one core have one row.
     pub load: [u32; VCPUS_MAX],
 }
 
@@ -139,34 +150,39 @@ impl Table {
         table
     }
 
-    /// Tells of each vCPU its group, below `groups`, and whether its core's load is low. Rows of vCPUs that are no more tell nothing.
+    /// Tells of each vCPU; groups are below `groups`. Rows of vCPUs that are no more tell nothing.
     pub fn tell(
         &mut self,
         groups: u32,
-        vcpus: impl ExactSizeIterator<Item = (Option<u16>, bool)>,
+        vcpus: impl ExactSizeIterator<Item = Told>,
     ) -> Result<(), TableError> {
-        let count = vcpus.len();
-        if count > VCPUS_MAX {
-            return Err(TableError::Vcpus(count));
+        if vcpus.len() > VCPUS_MAX {
+            return Err(TableError::Vcpus(vcpus.len()));
         }
         if groups as usize > GROUPS_MAX {
             return Err(TableError::Groups(groups));
         }
         self.header.sequence |= 1;
-        let mut told = 0;
+        let mut count = 0;
         let rows = self.topology.iter_mut().zip(&mut self.load);
-        for ((topology, load), (group, low)) in rows.zip(vcpus) {
-            *topology = group
+        for ((own, row), (blocks, told)) in (0_u16..).zip(&mut self.vcpu).zip(rows.zip(vcpus)) {
+            *blocks.0 = told
+                .group
                 .map(u32::from)
                 .filter(|group| *group < groups)
                 .unwrap_or(NONE);
-            *load = u32::from(!low);
-            told += 1;
+            *blocks.1 = u32::from(!told.low);
+            // One before it, of which as much was told.
+            row.load.row = told.core.filter(|core| *core < own).unwrap_or(own);
+            count += 1;
         }
-        self.topology[told..].fill(NONE);
-        self.load[told..].fill(1);
+        self.topology[count..].fill(NONE);
+        self.load[count..].fill(1);
+        for (own, row) in (0_u16..).zip(&mut self.vcpu).skip(count) {
+            row.load.row = own;
+        }
         self.header.groups = groups;
-        self.header.vcpus = u32::try_from(told).unwrap_or(0);
+        self.header.vcpus = u32::try_from(count).unwrap_or(0);
         // Even again, and never 0, which says that nothing was written yet.
         self.header.sequence = self.header.sequence.wrapping_add(1).max(2);
         Ok(())

@@ -6,11 +6,17 @@ fn page(words: &[u32]) -> [AtomicU32; PINS_WORDS] {
     std::array::from_fn(|at| AtomicU32::new(words.get(at).copied().unwrap_or(0)))
 }
 
+fn told() -> impl Strategy<Value = Told> {
+    let number = || prop::option::of(0..400_u16);
+    let core = prop::option::of(0..40_u16);
+    (number(), core, any::<bool>()).prop_map(|(group, core, low)| Told { group, core, low })
+}
+
 proptest! {
     #[test]
     fn a_table_tells_what_it_was_told_and_of_nobody_else(
-        before in prop::collection::vec((prop::option::of(0..400_u16), any::<bool>()), 0..40),
-        after in prop::collection::vec((prop::option::of(0..400_u16), any::<bool>()), 0..40),
+        before in prop::collection::vec(told(), 0..40),
+        after in prop::collection::vec(told(), 0..40),
         groups in 0..=256_u32,
     ) {
         let mut table = Table::empty();
@@ -21,10 +27,14 @@ proptest! {
         prop_assert_eq!(table.header.vcpus as usize, after.len());
         for vcpu in 0..VCPUS_MAX {
             let row = table.vcpu[vcpu];
-            let (group, low) = after.get(vcpu).copied().unwrap_or((None, false));
-            let known = group.map(u32::from).filter(|group| *group < groups);
+            let told = after.get(vcpu).copied().unwrap_or_default();
+            let known = told.group.map(u32::from).filter(|group| *group < groups);
             prop_assert_eq!(table.topology[row.topology.row as usize], known.unwrap_or(NONE));
-            prop_assert_eq!(table.load[row.load.row as usize], u32::from(!low));
+            // The first on its core has its row for all of them, and says what that one was told.
+            let first = told.core.map_or(vcpu, usize::from).min(vcpu);
+            prop_assert_eq!(usize::from(row.load.row), first);
+            let low = after.get(first).is_some_and(|told| told.low);
+            prop_assert_eq!(table.load[first], u32::from(!low));
         }
         let bytes = table.as_bytes().to_vec();
         prop_assert_eq!(&Table::read_from_bytes(&bytes).unwrap(), &*table);
@@ -65,7 +75,7 @@ proptest! {
 fn a_sequence_that_wraps_is_never_that_of_nothing_written() {
     let mut table = Table::empty();
     table.header.sequence = u32::MAX - 1;
-    table.tell(1, [(Some(0), true)].into_iter()).unwrap();
+    table.tell(1, [Told::default()].into_iter()).unwrap();
     assert_eq!(table.header.sequence, 2);
 }
 
@@ -73,13 +83,13 @@ fn a_sequence_that_wraps_is_never_that_of_nothing_written() {
 fn what_doesnt_fit_is_refused_and_nothing_is_written() {
     let mut table = Table::empty();
     let before = table.clone();
-    let many = vec![(None, true); VCPUS_MAX + 1];
+    let many = vec![Told::default(); VCPUS_MAX + 1];
     assert_eq!(
         table.tell(1, many.into_iter()),
         Err(TableError::Vcpus(VCPUS_MAX + 1))
     );
     assert_eq!(
-        table.tell(257, [(None, true)].into_iter()),
+        table.tell(257, [Told::default()].into_iter()),
         Err(TableError::Groups(257))
     );
     assert_eq!(table, before);

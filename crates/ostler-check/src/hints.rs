@@ -33,6 +33,14 @@ pub enum HintsViolation {
         /// Which.
         vcpu: usize,
     },
+    /// vCPUs that share a core are told apart, or others aren't.
+    #[error("guest {guest} is shown another vCPU than the first on the core of vCPU {vcpu}")]
+    Core {
+        /// Whose.
+        guest: GuestId,
+        /// Which.
+        vcpu: usize,
+    },
     /// What a guest is shown changed again too soon, or changed while it says it didn't.
     #[error("guest {0} is shown other hints before the interval is over")]
     TooSoon(GuestId),
@@ -241,13 +249,25 @@ fn shown(
         } else if row.group.is_some() {
             found.push(HintsViolation::Numbering(id.clone()));
         }
+        // Its own there are no news to a guest.
+        let here = |other: &&HintsVcpu| other.cpu == vcpu.cpu;
+        let own = guest.vcpus.iter().filter(here).filter(|own| own.runnable);
+        let own = own.count() as f64;
         let runnable = place.and_then(|place| scene.runnable.get(place));
         let low = runnable.is_some_and(|runnable| {
             let half = f64::from(plan.threshold.vcpus) / f64::from(plan.threshold.cpus) * 0.5;
-            f64::from(*runnable) <= half
+            f64::from(*runnable) - own <= half
         });
         if low != (row.load == LoadDegree::Low) {
             found.push(HintsViolation::Load {
+                guest: id.clone(),
+                vcpu: at,
+            });
+        }
+        let first = guest.vcpus.iter().position(|other| other.cpu == vcpu.cpu);
+        let core = place.and(first);
+        if core != row.core.map(usize::from) {
+            found.push(HintsViolation::Core {
                 guest: id.clone(),
                 vcpu: at,
             });

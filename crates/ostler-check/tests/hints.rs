@@ -10,8 +10,9 @@ use ostler_model::{
 };
 
 fn good() -> HintsPlan {
-    let row = |group, load| VcpuHint {
+    let row = |core, group, load| VcpuHint {
         group: Some(VirtualGroup(group)),
+        core: Some(core),
         load,
     };
     let pin = |vcpu, charged, since| PinDecision {
@@ -30,9 +31,12 @@ fn good() -> HintsPlan {
             since: Nanos(100),
             groups: 4,
             vcpus: vec![
-                row(3, LoadDegree::Low),
-                row(3, LoadDegree::High),
-                row(1, LoadDegree::High),
+                row(0, 3, LoadDegree::Low),
+                row(1, 3, LoadDegree::High),
+                row(2, 1, LoadDegree::High),
+                // Of two there one is its own.
+                row(3, 1, LoadDegree::Low),
+                row(3, 1, LoadDegree::Low),
             ],
         }],
         pins: vec![pin(0, 0, 100), pin(1, 1, 80)],
@@ -50,12 +54,19 @@ fn after(change: impl FnOnce(&mut HintsPlan, &mut Option<HintsPlan>)) -> Vec<Hin
     let topology = Topology {
         cpus: (0..4).map(cpu).collect(),
     };
-    let vcpu = |cpu, pin| HintsVcpu {
+    let vcpu = |cpu, pin, runnable| HintsVcpu {
         cpu: Some(CpuId(cpu)),
         pin,
+        runnable,
     };
     let (a, b) = (GuestId::from("a"), GuestId::from("b"));
-    let vcpus = [vcpu(0, true), vcpu(1, true), vcpu(2, false)];
+    let vcpus = [
+        vcpu(0, true, false),
+        vcpu(1, true, false),
+        vcpu(2, false, false),
+        vcpu(3, false, false),
+        vcpu(3, false, true),
+    ];
     let granted = CpuSet::range(0, 3);
     let guest = |guest, opted_in| HintsGuest {
         guest,
@@ -67,7 +78,7 @@ fn after(change: impl FnOnce(&mut HintsPlan, &mut Option<HintsPlan>)) -> Vec<Hin
     let guests = [guest(&a, true), guest(&b, false)];
     let scene = HintsScene {
         topology: &topology,
-        runnable: &[1, 2, 2],
+        runnable: &[1, 2, 2, 2],
         guests: &guests,
     };
     let settings = HintsSettings {
@@ -136,6 +147,20 @@ fn each_rule_fires() {
             vcpu: 1,
         },
     );
+    // One that its own vCPU is made out to keep busy.
+    breaks(
+        |plan, _| plan.guests[0].vcpus[4].load = LoadDegree::High,
+        &HintsViolation::Load {
+            guest: id(),
+            vcpu: 4,
+        },
+    );
+    for (vcpu, core) in [(4, Some(4)), (2, Some(1)), (1, None)] {
+        breaks(
+            |plan, _| plan.guests[0].vcpus[vcpu].core = core,
+            &HintsViolation::Core { guest: id(), vcpu },
+        );
+    }
     breaks(
         |plan, previous| {
             let mut last = plan.clone();

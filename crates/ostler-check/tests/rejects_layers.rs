@@ -176,6 +176,7 @@ fn hint(case: &mut Case) -> &mut HintsPlan {
     let vcpu = |pin| HintsVcpu {
         cpu: Some(CpuId(1)),
         pin,
+        runnable: false,
     };
     case.snapshot.wishes = vec![GuestWishes {
         guest: lc0(),
@@ -184,6 +185,7 @@ fn hint(case: &mut Case) -> &mut HintsPlan {
     }];
     let row = VcpuHint {
         group: Some(VirtualGroup(1)),
+        core: Some(0),
         load: LoadDegree::High,
     };
     let at = case.plan.at;

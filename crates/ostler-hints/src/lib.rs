@@ -17,7 +17,7 @@ pub enum Rule {
     Hvm,
     /// Those that are online, by steal time (its PVM).
     Pvm,
-    /// And those that were preempted on a core of low load (CPS-Pload).
+    /// And those that were preempted on a core of low load on which the guest itself has nothing to run (CPS-Pload).
     Pload,
 }
 
@@ -31,6 +31,14 @@ pub struct Sets {
     pub idle: [u64; VCPUS_MAX / 64],
     /// Those that aren't on a core.
     pub preempted: [u64; VCPUS_MAX / 64],
+}
+
+/// Where the guest's own vCPUs are busy, by what the table says of who shares a core, `struct hints_cores`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Cores {
+    busy: [u16; VCPUS_MAX],
+    counts_in: [u16; VCPUS_MAX],
 }
 
 /// A virtual cache group's totals, `struct hints_group`.
@@ -63,6 +71,7 @@ pub struct Map {
 
 const _: () = {
     assert!(size_of::<Sets>() == 384);
+    assert!(size_of::<Cores>() == 4096);
     assert!(size_of::<Tree>() == 2064);
     assert!(size_of::<Map>() == 1024);
 };
@@ -72,12 +81,13 @@ const _: () = {
     reason = "C that takes plain values and pointers to live ones"
 )]
 mod native {
-    use super::{Map, PINS_WORDS, Rule, Sets, Table, Tree};
+    use super::{Cores, Map, PINS_WORDS, Rule, Sets, Table, Tree};
 
     unsafe extern "C" {
         pub safe fn core_hints_choose_vcpu(
             table: &Table,
             sets: &Sets,
+            cores: &Cores,
             rule: Rule,
             vcpus: u32,
             prev: u32,
@@ -86,10 +96,13 @@ mod native {
         pub safe fn core_hints_place_task(
             table: &Table,
             sets: &Sets,
+            cores: &Cores,
             rule: Rule,
             vcpus: u32,
             prev: u32,
         ) -> u32;
+        pub safe fn core_hints_busy(cores: &mut Cores, table: &Table, vcpu: u32, busy: u32);
+        pub safe fn core_hints_recount(cores: &mut Cores, table: &Table, sets: &Sets, vcpus: u32);
         pub safe fn core_hints_quota(group_vcpus: u32, threads: u32, vcpus: u32) -> u64;
         pub safe fn core_hints_refresh(tree: &mut Tree, table: &Table) -> u32;
         pub safe fn core_hints_choose_group(tree: &Tree, map: &Map, from: u32) -> u32;
@@ -107,6 +120,7 @@ fn some(value: u32) -> Option<u32> {
 pub fn choose_vcpu(
     table: &Table,
     sets: &Sets,
+    cores: &Cores,
     rule: Rule,
     vcpus: u32,
     prev: u32,
@@ -114,15 +128,22 @@ pub fn choose_vcpu(
 ) -> Option<u32> {
     let group = group.unwrap_or(NONE);
     some(native::core_hints_choose_vcpu(
-        table, sets, rule, vcpus, prev, group,
+        table, sets, cores, rule, vcpus, prev, group,
     ))
 }
 
 /// The vCPU of a task that belongs to no group: as [`choose_vcpu`] has it, but where Pload has none available it is the first idle one from `prev` on, on a
 /// busy core or not. Behind another task it would wait as well, and be there again the next time.
-pub fn place_task(table: &Table, sets: &Sets, rule: Rule, vcpus: u32, prev: u32) -> Option<u32> {
+pub fn place_task(
+    table: &Table,
+    sets: &Sets,
+    cores: &Cores,
+    rule: Rule,
+    vcpus: u32,
+    prev: u32,
+) -> Option<u32> {
     some(native::core_hints_place_task(
-        table, sets, rule, vcpus, prev,
+        table, sets, cores, rule, vcpus, prev,
     ))
 }
 
@@ -134,6 +155,27 @@ pub fn quota(group_vcpus: u32, threads: u32, vcpus: u32) -> u64 {
 /// Sets pins for the vCPUs of groups that are full, and takes back those of others.
 pub fn ask(tree: &Tree, table: &Table, pins: &mut [u32; PINS_WORDS]) {
     native::core_hints_ask(tree, table, pins);
+}
+
+impl Default for Cores {
+    fn default() -> Cores {
+        Cores {
+            busy: [0; VCPUS_MAX],
+            counts_in: [0; VCPUS_MAX],
+        }
+    }
+}
+
+impl Cores {
+    /// A vCPU has something to run from now on, or has nothing more.
+    pub fn busy(&mut self, table: &Table, vcpu: u32, busy: bool) {
+        native::core_hints_busy(self, table, vcpu, busy.into());
+    }
+
+    /// The table has changed: counts anew which of a guest's `vcpus` aren't idle.
+    pub fn recount(&mut self, table: &Table, sets: &Sets, vcpus: u32) {
+        native::core_hints_recount(self, table, sets, vcpus);
+    }
 }
 
 impl Default for Tree {

@@ -2,10 +2,15 @@
 /* The guest's half of the hints layer, as functions that Rust can call. */
 #include "hints.h"
 
-u32 core_hints_choose_vcpu(const struct hints_table *table, const struct hints_sets *sets, u32 rule,
-			   u32 vcpus, u32 prev, u32 group);
-u32 core_hints_place_task(const struct hints_table *table, const struct hints_sets *sets, u32 rule,
-			  u32 vcpus, u32 prev);
+u32 core_hints_choose_vcpu(const struct hints_table *table, const struct hints_sets *sets,
+			   const struct hints_cores *cores, u32 rule, u32 vcpus, u32 prev,
+			   u32 group);
+u32 core_hints_place_task(const struct hints_table *table, const struct hints_sets *sets,
+			  const struct hints_cores *cores, u32 rule, u32 vcpus, u32 prev);
+void core_hints_busy(struct hints_cores *cores, const struct hints_table *table, u32 vcpu,
+		     u32 busy);
+void core_hints_recount(struct hints_cores *cores, const struct hints_table *table,
+			const struct hints_sets *sets, u32 vcpus);
 u64 core_hints_quota(u32 group_vcpus, u32 threads, u32 vcpus);
 u32 core_hints_refresh(struct hints_tree *tree, const struct hints_table *table);
 u32 core_hints_choose_group(const struct hints_tree *tree, const struct hints_map *map, u32 from);
@@ -14,16 +19,28 @@ u32 core_hints_full(const struct hints_tree *tree, u32 group);
 void core_hints_ask(const struct hints_tree *tree, const struct hints_table *table,
 		    struct hints_pins *pins);
 
-u32 core_hints_choose_vcpu(const struct hints_table *table, const struct hints_sets *sets, u32 rule,
-			   u32 vcpus, u32 prev, u32 group)
+u32 core_hints_choose_vcpu(const struct hints_table *table, const struct hints_sets *sets,
+			   const struct hints_cores *cores, u32 rule, u32 vcpus, u32 prev,
+			   u32 group)
 {
-	return hints_choose_vcpu(table, sets, rule, vcpus, prev, group);
+	return hints_choose_vcpu(table, sets, cores, rule, vcpus, prev, group);
 }
 
-u32 core_hints_place_task(const struct hints_table *table, const struct hints_sets *sets, u32 rule,
-			  u32 vcpus, u32 prev)
+u32 core_hints_place_task(const struct hints_table *table, const struct hints_sets *sets,
+			  const struct hints_cores *cores, u32 rule, u32 vcpus, u32 prev)
 {
-	return hints_place_task(table, sets, rule, vcpus, prev);
+	return hints_place_task(table, sets, cores, rule, vcpus, prev);
+}
+
+void core_hints_busy(struct hints_cores *cores, const struct hints_table *table, u32 vcpu, u32 busy)
+{
+	hints_busy(cores, table, vcpu, busy);
+}
+
+void core_hints_recount(struct hints_cores *cores, const struct hints_table *table,
+			const struct hints_sets *sets, u32 vcpus)
+{
+	hints_recount(cores, table, sets, vcpus);
 }
 
 u64 core_hints_quota(u32 group_vcpus, u32 threads, u32 vcpus)

@@ -1,7 +1,9 @@
 //! The C against the paper's pseudo-code, told again in Rust without looking at the C's way of doing it.
 
-use ostler_abi::hints::{BLOCK_LOAD, BLOCK_TOPOLOGY, GROUPS_MAX, MAGIC, Table, VCPUS_MAX, VERSION};
-use ostler_hints::{Map, Rule, Sets, Tree, ask, choose_vcpu, place_task, quota};
+use ostler_abi::hints::{
+    BLOCK_LOAD, BLOCK_TOPOLOGY, GROUPS_MAX, MAGIC, Table, Told, VCPUS_MAX, VERSION,
+};
+use ostler_hints::{Cores, Map, Rule, Sets, Tree, ask, choose_vcpu, place_task, quota};
 use proptest::prelude::*;
 
 fn bit(set: &[u64; 16], at: usize) -> bool {
@@ -28,9 +30,25 @@ fn group_of(table: &Table, vcpu: usize) -> Option<u32> {
     (vcpu < known(table) && at.block == BLOCK_TOPOLOGY && group < 256).then_some(group)
 }
 
-fn is_low(table: &Table, vcpu: usize) -> bool {
+fn core_of(table: &Table, vcpu: usize) -> Option<usize> {
     let at = table.vcpu[vcpu].load;
-    vcpu < known(table) && at.block == BLOCK_LOAD && table.load.get(at.row as usize) == Some(&0)
+    (at.block == BLOCK_LOAD && usize::from(at.row) < VCPUS_MAX).then_some(at.row.into())
+}
+
+/// Whether others leave a vCPU its core, and those of the guest's own vCPUs that have something to run, too.
+fn is_free(table: &Table, sets: &Sets, vcpus: usize, vcpu: usize) -> bool {
+    let Some(core) = core_of(table, vcpu).filter(|_| vcpu < known(table)) else {
+        return false;
+    };
+    let mut busy = (0..vcpus).filter(|&own| !bit(&sets.idle, own));
+    table.load[core] == 0 && busy.all(|own| core_of(table, own) != Some(core))
+}
+
+/// What a guest knows of its own vCPUs, counted at once.
+fn cores(table: &Table, sets: &Sets, vcpus: u32) -> Cores {
+    let mut cores = Cores::default();
+    cores.recount(table, sets, vcpus);
+    cores
 }
 
 /// Section 5.1: look at the vCPU that the task ran on, then traverse the list.
@@ -51,7 +69,7 @@ fn paper(
             let available = match rule {
                 Rule::Hvm => true,
                 Rule::Pvm => online,
-                Rule::Pload => online || is_low(table, vcpu),
+                Rule::Pload => online || is_free(table, sets, vcpus, vcpu),
             };
             let there = group.is_none() || group == group_of(table, vcpu);
             bit(&sets.allowed, vcpu) && bit(&sets.idle, vcpu) && available && there
@@ -61,7 +79,11 @@ fn paper(
 
 /// Tables as a host writes them, and such that somebody else wrote something into.
 fn tables() -> impl Strategy<Value = Box<Table>> {
-    let rows = prop::collection::vec((prop::option::of(0..8_u16), any::<bool>()), 0..200);
+    // Some cores have several vCPUs.
+    let core = prop::option::weighted(0.7, 0..100_u16);
+    let row = (prop::option::of(0..8_u16), core, prop::bool::weighted(0.7));
+    let row = row.prop_map(|(group, core, low)| Told { group, core, low });
+    let rows = prop::collection::vec(row, 0..200);
     let damage = prop::collection::vec((0..5_u8, 0..200_usize, any::<u32>()), 0..20);
     (rows, damage).prop_map(|(rows, damage)| {
         let mut table = Table::empty();
@@ -79,6 +101,14 @@ fn tables() -> impl Strategy<Value = Box<Table>> {
         }
         table
     })
+}
+
+fn in_group(group: Option<u16>) -> Told {
+    Told {
+        group,
+        core: None,
+        low: true,
+    }
 }
 
 fn sets() -> impl Strategy<Value = Sets> {
@@ -115,7 +145,7 @@ proptest! {
         group in prop::option::of(0..8_u32),
     ) {
         prop_assert_eq!(
-            choose_vcpu(&table, &sets, rule, vcpus, prev, group),
+            choose_vcpu(&table, &sets, &cores(&table, &sets, vcpus), rule, vcpus, prev, group),
             paper(&table, &sets, rule, vcpus as usize, prev as usize, group)
         );
     }
@@ -129,7 +159,31 @@ proptest! {
             Rule::Pload => by(Rule::Pload).or(by(Rule::Hvm)),
             _ => by(rule),
         };
-        prop_assert_eq!(place_task(&table, &sets, rule, vcpus, prev), wanted);
+        prop_assert_eq!(place_task(&table, &sets, &cores(&table, &sets, vcpus), rule, vcpus, prev), wanted);
+    }
+
+    #[test]
+    fn what_is_counted_as_vcpus_come_and_go_is_what_is_there(
+        tables in prop::collection::vec(tables(), 1..4),
+        mut sets in sets(),
+        turns in prop::collection::vec((0..200_u32, any::<bool>()), 0..200),
+    ) {
+        let mut counted = cores(&tables[0], &sets, 200);
+        for (at, table) in tables.iter().enumerate() {
+            // A vCPU leaves where it came, though another table says otherwise by then.
+            for (vcpu, idle) in turns.iter().skip(at).step_by(tables.len()) {
+                let (word, bit) = (*vcpu as usize / 64, 1 << (vcpu % 64));
+                sets.idle[word] = if *idle { sets.idle[word] | bit } else { sets.idle[word] & !bit };
+                counted.busy(table, *vcpu, !idle);
+            }
+            if at == 0 {
+                prop_assert_eq!(&counted, &cores(table, &sets, 200));
+            }
+        }
+        for vcpu in 0..200 {
+            counted.busy(&tables[0], vcpu, false);
+        }
+        prop_assert_eq!(&counted, &Cores::default());
     }
 
     #[test]
@@ -152,7 +206,7 @@ proptest! {
         table.header.vcpus = noise() % 1200;
         table.header.groups = noise() % 300;
         table.header.sequence = noise();
-        let chosen = choose_vcpu(&table, &sets, Rule::Pload, 1024, prev, None);
+        let chosen = choose_vcpu(&table, &sets, &cores(&table, &sets, 1024), Rule::Pload, 1024, prev, None);
         prop_assert_eq!(chosen, paper(&table, &sets, Rule::Pload, 1024, prev as usize, None));
         let mut tree = Tree::default();
         tree.refresh(&table);
@@ -242,7 +296,7 @@ proptest! {
                     for group in groups.iter().flatten() {
                         vcpus[*group as usize] += 1;
                     }
-                    table.tell(8, groups.iter().map(|group| (*group, true))).unwrap();
+                    table.tell(8, groups.iter().map(|group| in_group(*group))).unwrap();
                     prop_assert!(tree.refresh(&table));
                     prop_assert!(!tree.refresh(&table));
                 }
@@ -306,10 +360,7 @@ fn the_papers_example_brings_the_second_thread_to_the_first() {
     // Figure 6: three vCPUs, two of them in vCG-0, whose quota is 2 for two threads.
     let mut table = Table::empty();
     table
-        .tell(
-            2,
-            [(Some(0), true), (Some(1), true), (Some(0), true)].into_iter(),
-        )
+        .tell(2, [Some(0), Some(1), Some(0)].into_iter().map(in_group))
         .unwrap();
     let (mut tree, mut map) = (Tree::default(), Map::default());
     tree.refresh(&table);
@@ -327,7 +378,7 @@ fn the_papers_example_brings_the_second_thread_to_the_first() {
 fn two_groups_of_threads_dont_pile_on_one_cache_group() {
     let mut table = Table::empty();
     table
-        .tell(4, (0..8).map(|vcpu| (Some(vcpu / 4), true)))
+        .tell(4, (0..8).map(|vcpu| in_group(Some(vcpu / 4))))
         .unwrap();
     let mut tree = Tree::default();
     tree.refresh(&table);
@@ -346,7 +397,7 @@ fn what_the_host_is_writing_isnt_counted() {
     let mut table = Table::empty();
     let mut tree = Tree::default();
     assert!(!tree.refresh(&table));
-    table.tell(1, [(Some(0), true)].into_iter()).unwrap();
+    table.tell(1, [in_group(Some(0))].into_iter()).unwrap();
     table.header.sequence += 1;
     assert!(!tree.refresh(&table));
     assert_eq!(tree.vcpus(), 0);

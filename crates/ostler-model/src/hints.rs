@@ -100,13 +100,16 @@ pub struct HintsVcpu {
     pub cpu: Option<CpuId>,
     /// The guest asks that it stays in its cache group. A guest's word: never more than a wish.
     pub pin: bool,
+    /// It runs or waits there, and is among those that were counted there.
+    #[serde(default)]
+    pub runnable: bool,
 }
 
 /// How busy the core under a vCPU is, as much as a guest may know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LoadDegree {
-    /// A vCPU that wakes there soon runs.
+    /// Few vCPUs of other guests want it: one that wakes there soon runs.
     Low,
     /// It waits; or nobody knows.
     #[default]
@@ -121,7 +124,7 @@ pub struct VirtualGroup(pub u16);
 /// What is to be shown to guests, and which of their vCPUs are kept where.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HintsPlan {
-    /// What it rests on: a core is of low load with at most `vcpus / (2 * cpus)` runnable vCPUs.
+    /// What it rests on: a core is of low load to a guest with at most `vcpus / (2 * cpus)` runnable vCPUs of others.
     pub threshold: LoadThreshold,
     /// What each guest that takes part is shown, in order of id.
     pub guests: Vec<GuestHints>,
@@ -156,7 +159,10 @@ pub struct GuestHints {
 pub struct VcpuHint {
     /// The cache group it is in; `None` when nobody knows.
     pub group: Option<VirtualGroup>,
-    /// How busy its core is.
+    /// The first of the guest's vCPUs that is on the same core, maybe itself; `None` when nobody knows.
+    #[serde(default)]
+    pub core: Option<u16>,
+    /// How busy its core is with other guests.
     pub load: LoadDegree,
 }
 

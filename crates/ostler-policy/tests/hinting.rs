@@ -32,6 +32,7 @@ fn world() -> (Facts, Intent, Snapshot) {
     let wish = |cpu| HintsVcpu {
         cpu: Some(CpuId(cpu)),
         pin: true,
+        runnable: false,
     };
     seen.wishes = vec![GuestWishes {
         guest: "lc0".into(),

@@ -50,6 +50,7 @@ fn vcpus(of: &[(Option<u32>, bool)]) -> Vec<HintsVcpu> {
     let vcpu = |&(cpu, pin): &(Option<u32>, bool)| HintsVcpu {
         cpu: cpu.map(CpuId),
         pin,
+        runnable: cpu.is_some_and(|cpu| cpu % 3 == 0) != pin,
     };
     of.iter().map(vcpu).collect()
 }

@@ -338,6 +338,7 @@ fn grouped(
         vcpus: (0..8)
             .map(|v| VcpuHint {
                 group: Some(VirtualGroup(v / 4)),
+                core: Some(v),
                 load: LoadDegree::Low,
             })
             .collect(),

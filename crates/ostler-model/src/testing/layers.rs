@@ -364,6 +364,7 @@ impl Views {
                             // Seldom, one that isn't there.
                             cpu: cpu.map(|at| cpus.get(at).map_or(CpuId(999), |cpu| cpu.id)),
                             pin,
+                            runnable: pin != cpu.is_some(),
                         })
                         .collect(),
                     age,

@@ -2,12 +2,17 @@
 //!
 //! | the paper | here |
 //! |---|---|
-//! | load degree of a pCPU (5.1) | [`LoadThreshold::degree`]: low with at most `0.5 * vCPUs / pCPUs` runnable vCPUs, by whole numbers |
+//! | load degree of a pCPU (5.1) | [`LoadThreshold::degree`]: low with at most `0.5 * vCPUs / pCPUs` runnable vCPUs of others, by whole numbers |
+//! | vCPUs of a pCPU share its load page (5.1) | [`VcpuHint::core`], the first of them |
 //! | vCG ids, other for each VM (4.1) | a keyed permutation, `numbering` |
 //! | `check_hints` and Pin (4.3) | [`Publisher::publish`]'s second half |
 //!
 //! The paper doesn't say on which side a core exactly at the threshold is. In its example the threshold is 1; if a core with one runnable vCPU
 //! were of high load, the degree would be idleness, which the section turns down. So it is low.
+//!
+//! **A guest doesn't stand in its own way.** The paper counts all vCPUs on a core, and tells of each change at once. Told a tenth of a second later, a
+//! vCPU that ran as the host looked would pass for one on a busy core, made so by itself, until the host looks again. So a guest's own vCPUs don't count; what they do on
+//! a core the guest knows itself, and sooner, as it is told which are there together (`bpf/core/hints.h`).
 //!
 //! **What a guest is shown changes at most once in an interval**, however often its vCPUs move: nobody reads another guest's bursts from it. The
 //! rows that it was shown hold until then. A guest that isn't opted in is shown nothing.
@@ -39,6 +44,14 @@ struct Known {
     granted: Option<Nanos>,
 }
 
+/// What a guest itself has on a core.
+#[derive(Clone, Copy, Debug, Default)]
+struct Own {
+    /// The first of its vCPUs there.
+    first: Option<u16>,
+    runnable: u32,
+}
+
 /// The host's cores by cache group.
 #[derive(Clone, Debug, Default)]
 struct Ground {
@@ -60,6 +73,8 @@ pub struct Publisher {
     ground: Ground,
     pins: pins::Arbiter,
     rows: Vec<VcpuHint>,
+    /// By CPU by number, of the guest that is looked at.
+    own: Vec<Own>,
     /// Who takes part, by place among all guests.
     taking: Vec<usize>,
 }
@@ -180,12 +195,12 @@ impl Publisher {
             numbering::draw(&self.key, id, domain, order);
         }
         let (ground, threshold) = (&self.ground, self.plan.threshold);
+        count_own(&mut self.own, guest.vcpus);
+        let own = &self.own;
         self.rows.clear();
-        let rows = guest
-            .vcpus
-            .iter()
-            .map(|vcpu| row(ground, threshold, order, vcpu));
-        self.rows.extend(rows);
+        let rows = guest.vcpus.iter();
+        self.rows
+            .extend(rows.map(|vcpu| row((ground, own), threshold, order, vcpu)));
         match at {
             Ok(at) => {
                 let hints = &mut self.plan.guests[at];
@@ -226,13 +241,39 @@ fn shown(guest: &HintsGuest<'_>) -> bool {
     guest.opted_in && guest.vcpus.len() <= HINT_VCPUS_MAX
 }
 
-fn row(ground: &Ground, threshold: LoadThreshold, order: &[u16], vcpu: &HintsVcpu) -> VcpuHint {
-    let Some((group, runnable)) = vcpu.cpu.and_then(|cpu| ground.of(cpu)) else {
+/// Counts what a guest itself has on the cores that its vCPUs are on; what is told of others is of guests before.
+fn count_own(own: &mut Vec<Own>, vcpus: &[HintsVcpu]) {
+    own.resize(MAX_CPUS as usize, Own::default());
+    let at = |vcpu: &HintsVcpu| vcpu.cpu.map_or(usize::MAX, |cpu| cpu.0 as usize);
+    for vcpu in vcpus {
+        if let Some(own) = own.get_mut(at(vcpu)) {
+            *own = Own::default();
+        }
+    }
+    for (nth, vcpu) in (0..).zip(vcpus) {
+        if let Some(own) = own.get_mut(at(vcpu)) {
+            own.first.get_or_insert(nth);
+            own.runnable += u32::from(vcpu.runnable);
+        }
+    }
+}
+
+fn row(
+    (ground, own): (&Ground, &[Own]),
+    threshold: LoadThreshold,
+    order: &[u16],
+    vcpu: &HintsVcpu,
+) -> VcpuHint {
+    let found = vcpu.cpu.and_then(|cpu| Some((cpu, ground.of(cpu)?)));
+    let Some((cpu, (group, runnable))) = found else {
         return VcpuHint::default();
     };
+    let own = own.get(cpu.0 as usize).copied().unwrap_or_default();
+    let others = runnable.map(|runnable| runnable.saturating_sub(own.runnable));
     VcpuHint {
         group: order.get(group).copied().map(VirtualGroup),
-        load: runnable.map_or(LoadDegree::High, |runnable| threshold.degree(runnable)),
+        core: own.first,
+        load: others.map_or(LoadDegree::High, |others| threshold.degree(others)),
     }
 }
 

@@ -9,9 +9,9 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use ostler_abi::hints::{NONE, PINS_WORDS, Table, VCPUS_MAX};
+use ostler_abi::hints::{NONE, PINS_WORDS, Table, Told, VCPUS_MAX};
 use ostler_hints::interactive::{Config, Detector, Edge, Task as Seen};
-use ostler_hints::{Map, Rule, Sets, Tree, ask, choose_vcpu, place_task};
+use ostler_hints::{Cores, Map, Rule, Sets, Tree, ask, choose_vcpu, place_task};
 use ostler_model::{GuestHints, LoadDegree, Nanos};
 
 use super::Guest;
@@ -30,6 +30,8 @@ pub struct Placing {
     pub rule: Placement,
     /// Its vCPUs.
     pub sets: Box<Sets>,
+    /// Where these are busy, as far as it was told.
+    cores: Box<Cores>,
     /// What it was told, and made of it; `None` before.
     hints: Option<Box<Hints>>,
     /// Whether it has to find out who interacts.
@@ -57,10 +59,24 @@ impl Placing {
         Placing {
             rule,
             sets,
+            cores: Box::default(),
             hints: None,
             finds: false,
             edges: BTreeMap::new(),
             found: Nanos::ZERO,
+        }
+    }
+
+    /// What it was told last.
+    fn table(&self) -> &Table {
+        self.hints.as_ref().map_or(&**UNTOLD, |hints| &hints.table)
+    }
+
+    /// A vCPU has something to run from now on, or has nothing more.
+    fn note_idle(&mut self, v: u32, idle: bool) {
+        set(&mut self.sets.idle, v, idle);
+        if let Some(hints) = &self.hints {
+            self.cores.busy(&hints.table, v, !idle);
         }
     }
 
@@ -105,7 +121,7 @@ impl Guest {
     /// Whether a vCPU has nothing to run, as its kernel sees it.
     pub fn note_idle(&mut self, v: u32) {
         let idle = self.vcpus[v as usize].load() == 0;
-        set(&mut self.placing.sets.idle, v, idle);
+        self.placing.note_idle(v, idle);
     }
 
     /// The vCPU for a task that wakes.
@@ -128,14 +144,13 @@ impl Guest {
         {
             return v;
         }
-        let table = self
-            .placing
-            .hints
-            .as_ref()
-            .map_or(&**UNTOLD, |hints| &hints.table);
-        let sets = &self.placing.sets;
+        let (table, sets, cores) = (
+            self.placing.table(),
+            &self.placing.sets,
+            &self.placing.cores,
+        );
         // Where none is available to PVM, Linux leaves it where it was (`select_idle_sibling`, its target).
-        place_task(table, sets, rule, self.vcpus_active, prev).unwrap_or(prev)
+        place_task(table, sets, cores, rule, self.vcpus_active, prev).unwrap_or(prev)
     }
 
     /// Likewise of one that belongs to a group of threads.
@@ -155,6 +170,7 @@ impl Guest {
         let idle = choose_vcpu(
             &hints.table,
             sets,
+            &self.placing.cores,
             Rule::Pload,
             self.vcpus_active,
             prev,
@@ -179,11 +195,17 @@ impl Guest {
         });
         let rows = hints.vcpus.iter().take(self.vcpus.len());
         let rows: Vec<_> = rows
-            .map(|row| (row.group.map(|group| group.0), row.load == LoadDegree::Low))
+            .map(|row| Told {
+                group: row.group.map(|group| group.0),
+                core: row.core,
+                low: row.load == LoadDegree::Low,
+            })
             .collect();
         // A plan has no more rows and groups than a table.
         let told = entry.table.tell(hints.groups.into(), rows.into_iter());
         debug_assert!(told.is_ok(), "{told:?}");
+        let (sets, vcpus) = (&self.placing.sets, self.vcpus.len() as u32);
+        self.placing.cores.recount(&entry.table, sets, vcpus);
         if self.placing.rule != Placement::CgSched {
             return Vec::new();
         }

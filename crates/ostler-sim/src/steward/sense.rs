@@ -121,6 +121,7 @@ impl Steward {
                 HintsVcpu {
                     cpu: there.then_some(cpu),
                     pin: pins.get(at).copied().unwrap_or(false),
+                    runnable: wants,
                 }
             });
             let vcpus = vcpus.collect();

@@ -196,6 +196,7 @@ pub fn disturb(world: &mut World<Tenants>, guests: &Guests, class: Class) {
         vcpus: (0..vcpus)
             .map(|v| VcpuHint {
                 group: Some(VirtualGroup(v / (vcpus / 2))),
+                core: Some(v / 2 * 2),
                 load: if v % 2 == 0 {
                     LoadDegree::Low
                 } else {
