@@ -12,7 +12,7 @@
  * Pload (5.1). An idle vCPU is available to a task that wakes if it is online, or if it was
  * preempted on a core of low load: there it will soon run. The search begins with the vCPU that the
  * task ran on, and takes the first. The paper's two baselines differ in one word: HVM takes any
- *idle vCPU, PVM only those that are online.
+ * idle vCPU, PVM only those that are online.
  *
  * The paper doesn't say what becomes of a task for which no vCPU is available; a kernel's own
  * choice is the vCPU that it ran on. Where another task has that meanwhile, it waits behind it
@@ -22,14 +22,14 @@
  * guest's own queue has no share of anything.
  *
  * Who makes a core busy? The paper counts all vCPUs that are runnable there, and so the guest's
- *own: one that ran as the host looked is told that its core is busy, by itself, and the next task
- *that it had goes elsewhere. And of those that were told of an idle core, the threads of a barrier,
- *which wake together, take several at once, for each vCPU that sleeps there stands for it. The host
- * can't mend either: what its guest does next is the guest's to know. So the host tells of other
- * guests' vCPUs alone, and which of the guest's own are on one core: these have one row of the load
- * block, as the paper has one page for a core. The guest keeps count of what it does there itself
- * (struct hints_cores), and a vCPU that was preempted isn't available while another is busy on its
- * core.
+ * own: one that ran as the host looked is told that its core is busy, by itself, and the next task
+ * that it had goes elsewhere. And of those that were told of an idle core, the threads of a
+ * barrier, which wake together, take several at once, for each vCPU that sleeps there stands for
+ * it. The host can't mend either: what its guest does next is the guest's to know. So the host
+ * tells of other guests' vCPUs alone, and which of the guest's own are on one core: these have one
+ * row of the load block, as the paper has one page for a core. The guest keeps count of what it
+ * does there itself (struct hints_cores), and a vCPU that was preempted isn't available while
+ * another is busy on its core.
  *
  * CGsched (5.2). Threads that interact go to one virtual cache group (vCG):
  *
@@ -38,8 +38,8 @@
  * and the vCG with most threads of the group (its LTM) that is below its quota is chosen. The paper
  * holds the group's own threads against the quota, and looks at the totals in the CG-Tree when
  * there is a conflict. Here the totals are held against the quota: then no vCG is ever filled
- *beyond it, by however many groups; and of vCGs that have as many of the group's threads, the one
- *with the fewest threads to a vCPU is taken, which is what sends a second group elsewhere. The
+ * beyond it, by however many groups; and of vCGs that have as many of the group's threads, the one
+ * with the fewest threads to a vCPU is taken, which is what sends a second group elsewhere. The
  * quotas add up to the number of threads at least, so there is always a vCG below its own.
  *
  * #vCPU counts those whose vCG is known. Nothing here is trusted to be in bounds: a damaged table
@@ -136,8 +136,7 @@ struct hints_sets {
 
 _Static_assert(sizeof(struct hints_sets) == 384, "struct hints_sets is shared");
 
-/* Where the guest's own vCPUs are busy, by rows of the load block: vCPUs on one core have one row.
- */
+/* Where the guest's own vCPUs are busy, by rows of the load block: those on one core have one. */
 struct hints_cores {
 	u16 busy[HINTS_VCPUS_MAX];
 	/* Of each vCPU, the row that it counts in, and 1; 0 where it is idle. */
