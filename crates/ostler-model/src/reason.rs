@@ -585,7 +585,7 @@ impl fmt::Display for Reason {
                 refused,
             } => write!(
                 f,
-                "{guests} guests are shown which of their vCPUs share a cache and wait; of their wishes to stay, {granted} are granted and {refused} aren't"
+                "{guests} guests are shown which of their vCPUs share a cache or a core, and which cores others keep busy; of their wishes to stay, {granted} are granted and {refused} aren't"
             ),
             Reason::Files {
                 guest,
