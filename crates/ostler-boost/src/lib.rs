@@ -263,32 +263,38 @@ mod native {
 
 impl Vcpu {
     /// A device's interrupt or a rescheduling IPI comes, or it touches a device.
+    #[inline]
     pub fn point(&mut self, task: u64) {
         native::core_boost_point(self, task);
     }
 
     /// A tick, with the guest's task of now; 0: unknown.
+    #[inline]
     pub fn tick(&mut self, config: &Config, task: u64) {
         native::core_boost_tick(config, self, task);
     }
 
     /// Whether it does IO.
+    #[inline]
     pub fn does_io(&self, config: &Config) -> bool {
         native::core_boost_does_io(config, self) != 0
     }
 
     /// Whether it pays what its guest has borrowed.
+    #[inline]
     pub fn pays(&self, config: &Config) -> bool {
         native::core_boost_pays(config, self) != 0
     }
 
     /// It comes to a core on which `least` is the least virtual time.
+    #[inline]
     pub fn arrives(&mut self, config: &Config, least: u64) {
         self.vtime = native::core_boost_arrives(config, self.vtime, least);
     }
 
     /// It wakes where `least` is the least virtual time, that of another guest's: what it is about to lose, arriving, and no sibling has had, pays. `pool`: the
     /// one that it is still in, if any, and its domain's virtual time. Returns how much, ns.
+    #[inline]
     pub fn redeem(
         &mut self,
         config: &Config,
@@ -302,6 +308,7 @@ impl Vcpu {
     }
 
     /// It has run while another guest's vCPU waited, the one of least virtual time of all that did.
+    #[inline]
     pub fn charge(
         &mut self,
         config: &Config,
@@ -314,6 +321,7 @@ impl Vcpu {
     }
 
     /// It is about to run, and another guest's vCPU waits: pays, if it is to. Returns how much, ns.
+    #[inline]
     pub fn pay(
         &mut self,
         config: &Config,
@@ -324,11 +332,13 @@ impl Vcpu {
     }
 
     /// How long it may run when it is boosted, while another guest's vCPU waits and `least` is the least virtual time of those that do, ns.
+    #[inline]
     pub fn allowance(&self, config: &Config, guest: &Guest, least: u64, lender: &Guest) -> i64 {
         native::core_boost_allowance(config, self, guest, least, lender)
     }
 
     /// Whether it takes the core from another, now that it has an event, where `least` is the least virtual time of all others.
+    #[inline]
     pub fn preempts(
         &self,
         config: &Config,
@@ -343,6 +353,7 @@ impl Vcpu {
 
     /// Whether it goes on once its turn is over, after a time that it isn't charged yet; `event_ns` is how long ago the last event came
     /// that it runs with, if any did.
+    #[inline]
     pub fn goes_on(
         &self,
         config: &Config,
@@ -357,47 +368,56 @@ impl Vcpu {
 }
 
 /// How readily a vCPU takes a core from the one that has it, if it may: above 0. `vtime` is that one's, up to now; `runs`: no other work has the core.
+#[inline]
 pub fn rate(vtime: u64, boosted: bool, runs: bool) -> u64 {
     native::core_boost_rate(vtime, boosted.into(), runs.into())
 }
 
 /// Whether a vCPU stays on the core that it was on, by how readily it takes that, where `now` is the domain's virtual time.
+#[inline]
 pub fn stays(rated: u64, now: u64) -> bool {
     native::core_boost_stays(rated, now) != 0
 }
 
 /// What has a place in a domain's queue, where `now` is the domain's virtual time: virtual time, but those that have had about as much as their domain go in the order in which they come.
+#[inline]
 pub fn order(config: &Config, vtime: u64, now: u64) -> u64 {
     native::core_boost_order(config, vtime, now)
 }
 
 /// Whether one of a virtual time that comes after another in a queue is out of its place there.
+#[inline]
 pub fn misplaced(config: &Config, before: u64, vtime: u64) -> bool {
     native::core_boost_misplaced(config, before, vtime) != 0
 }
 
 /// What is left of the turn of one that was stopped in it, ns, where `least` is the least virtual time of those that wait. 0: less than half, and it waits for another.
+#[inline]
 pub fn left(config: &Config, vtime: u64, least: u64) -> u64 {
     native::core_boost_left(config, vtime, least)
 }
 
 /// Whether a vCPU of a virtual time may have come beyond its share, where `now` is its domain's.
+#[inline]
 pub fn may_borrow(config: &Config, vtime: u64, now: u64) -> bool {
     native::core_boost_may_borrow(config, vtime, now) != 0
 }
 
 /// The places of its map that a thread of a number may be in, in order.
+#[inline]
 pub fn places(tid: u32) -> impl Iterator<Item = u32> {
     (0..WAYS).map(move |way| native::core_boost_place(tid, way))
 }
 
 /// How much of what a guest's other threads have run, and isn't charged yet, a vCPU of it is charged for that has run for a time itself, ns.
+#[inline]
 pub fn instalment(config: &Config, late: u64, ran_ns: u64) -> u64 {
     native::core_boost_instalment(config, late, ran_ns)
 }
 
 impl Guest {
     /// How much it may yet take of another's share, ns.
+    #[inline]
     pub fn room(&self, config: &Config, lender: &Guest) -> u64 {
         native::core_boost_room(config, self, lender)
     }
@@ -405,6 +425,7 @@ impl Guest {
 
 impl Pool {
     /// How much of what one of the guest's vCPUs has run those bear that sleep, where `vtime` is its virtual time if it bears that itself, ns.
+    #[inline]
     pub fn bear(
         &mut self,
         config: &Config,
@@ -417,16 +438,19 @@ impl Pool {
     }
 
     /// One that is in it falls asleep, where the domain's virtual time is `now`.
+    #[inline]
     pub fn sleeps(&mut self, config: &Config, vcpu: &Vcpu, now: u64) {
         native::core_boost_sleeps(config, self, vcpu, now);
     }
 
     /// One that slept wakes, where `least` is the least virtual time, as it is to arrive there ([`Vcpu::arrives`]).
+    #[inline]
     pub fn wakes(&mut self, config: &Config, vcpu: &mut Vcpu, least: u64, now: u64) {
         native::core_boost_wakes(config, self, vcpu, least, now);
     }
 
     /// One that is awake goes to another domain, or is gone.
+    #[inline]
     pub fn leaves(&mut self, config: &Config, vcpu: &Vcpu, now: u64) {
         native::core_boost_leaves(config, self, vcpu, now);
     }
@@ -434,11 +458,13 @@ impl Pool {
 
 impl Pools {
     /// A vCPU comes to a domain, awake, whose virtual time is `now`. Returns its pool's number, from 1 on; 0: none is free.
+    #[inline]
     pub fn joins(&mut self, config: &Config, vcpu: &mut Vcpu, domain: u32, now: u64) -> u32 {
         native::core_boost_joins(config, self, vcpu, domain, now)
     }
 
     /// That of a number; none is of 0.
+    #[inline]
     pub fn at(&mut self, number: u32) -> Option<&mut Pool> {
         self.0.get_mut((number as usize).wrapping_sub(1))
     }

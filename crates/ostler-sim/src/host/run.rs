@@ -362,10 +362,11 @@ impl Host {
         let next = if thread < self.own_threads() {
             self.next_softirq(cpu)
         } else {
+            let before = scene.out.0.len();
             let next = scene
                 .work
                 .next(ThreadId(thread), CpuId(cpu), now, scene.out);
-            self.touches(thread, scene);
+            self.touches(thread, before, scene);
             next
         };
         let slow = if thread < self.own_threads() {
@@ -393,19 +394,20 @@ impl Host {
             self.did_softirq(cpu, done, scene);
             return;
         }
-        let now = scene.now();
+        let (now, before) = (scene.now(), scene.out.0.len());
         scene
             .work
             .ran(ThreadId(thread), CpuId(cpu), done, now, scene.out);
-        self.touches(thread, scene);
+        self.touches(thread, before, scene);
     }
 
-    /// A vCPU that touches a device does so while it runs. All else that its owner wants is done afterwards, when it may sleep, or wait for a core.
-    fn touches<W: Work>(&mut self, thread: u32, scene: &mut Scene<'_, W>) {
-        if !self.threads[thread as usize].boost {
+    /// A vCPU that touches a device does so while it runs. All else that its owner wants, of which there was so much before, is done afterwards, when it may
+    /// sleep, or wait for a core.
+    fn touches<W: Work>(&mut self, thread: u32, before: usize, scene: &mut Scene<'_, W>) {
+        if scene.out.0.len() == before || !self.threads[thread as usize].boost {
             return;
         }
-        let mut at = 0;
+        let mut at = before;
         while let Some(effect) = scene.out.0.get(at) {
             match *effect {
                 Effect::Io { thread: by, event } if by.0 == thread && !event.arrives => {

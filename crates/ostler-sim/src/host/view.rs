@@ -152,6 +152,7 @@ impl View<'_> {
         let members = || vcpus.iter().filter_map(|vcpu| boost.member(vcpu.0));
         let number = members().next()?.guest as usize;
         let account = boost.guests.get(number)?;
+        let told = || vcpus.iter().filter_map(|vcpu| boost.told(vcpu.0));
         let times = || vcpus.iter().map(|vcpu| self.thread_time(*vcpu));
         Some(GuestBoost {
             guest: id.clone(),
@@ -165,8 +166,8 @@ impl View<'_> {
             paid: Nanos(account.paid_ns),
             lent: Nanos(account.lent_ns),
             returned: Nanos(account.returned_ns),
-            boosts: members().map(|member| member.boosts).sum(),
-            refused: members().map(|member| member.refused).sum(),
+            boosts: told().map(|told| told.0).sum(),
+            refused: told().map(|told| told.1).sum(),
             tasks_seen: 0,
             delays: self.host.groups[group.0 as usize].delays.to_vec(),
         })
@@ -185,8 +186,7 @@ impl View<'_> {
 
     /// How often a guest's vCPU was put before others for an event, and wasn't: of all its threads that are let in.
     pub fn boosts(&self, thread: ThreadId) -> Option<(u64, u64)> {
-        let member = self.host.boost.as_deref()?.member(thread.0)?;
-        Some((member.boosts, member.refused))
+        self.host.boost.as_deref()?.told(thread.0)
     }
 
     /// From an event to its vCPU running, by guest, as the boost scheduler counts it.

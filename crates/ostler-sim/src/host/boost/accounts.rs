@@ -64,7 +64,7 @@ impl Boost {
             && let Some((pool, now)) = self.in_pool(member)
         {
             pool.sleeps(&config, &member.vcpu, now);
-            member.pooled = Pooled::Asleep(member.pooled.number());
+            member.pooled = member.pooled.rests();
         }
     }
 
@@ -75,7 +75,7 @@ impl Boost {
             && let Some((pool, now)) = self.in_pool(member)
         {
             pool.wakes(&config, &mut member.vcpu, least.unwrap_or(now), now);
-            member.pooled = Pooled::Awake(member.pooled.number());
+            member.pooled = member.pooled.rises();
         }
     }
 
@@ -96,7 +96,7 @@ impl Boost {
             let pools = &mut self.services[member.guest as usize].pools;
             let number = pools.joins(&self.config, &mut member.vcpu, member.domain, now);
             if number > 0 {
-                member.pooled = Pooled::Awake(number);
+                member.pooled = Pooled::Awake(number as u8);
             }
         }
     }
@@ -183,8 +183,8 @@ impl Boost {
                 }
             }
         }
-        self.members[thread as usize] = Some(member);
-        if let (Some(waits), Some(_)) = (waits, &lender) {
+        self.members[thread as usize] = member;
+        if let (Some(waits), Some(lender)) = (waits, lender) {
             self.members[waits as usize] = lender;
         }
     }
@@ -201,8 +201,8 @@ impl Boost {
         }
         let (mine, theirs) = two(&mut self.guests, pays.guest as usize, paid.guest as usize);
         pays.vcpu.pay(&self.config, mine, (&mut paid.vcpu, theirs));
-        self.members[first as usize] = Some(pays);
-        self.members[second as usize] = Some(paid);
+        self.members[first as usize] = pays;
+        self.members[second as usize] = paid;
     }
 }
 
@@ -225,7 +225,7 @@ impl Boost {
         let now = self.domains[wakes.domain as usize].now;
         let pools = &mut self.services[wakes.guest as usize].pools;
         let pool = match wakes.pooled {
-            Pooled::Asleep(number) => pools.at(number),
+            Pooled::Asleep(number) => pools.at(number.into()),
             _ => None,
         };
         let pool = pool.map(|pool| (pool, now));
@@ -236,7 +236,7 @@ impl Boost {
         if paid > 0 {
             self.domains[wakes.domain as usize].stirred = true;
         }
-        self.members[met as usize] = Some(waits);
+        self.members[met as usize] = waits;
     }
 }
 

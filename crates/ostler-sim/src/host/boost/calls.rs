@@ -1,56 +1,59 @@
 //! The callbacks: `bpf/boost/boost.bpf.c`, `coming.h`, `hooks.h` and `turns.h`.
 
-use ostler_boost::{NOBODY, may_borrow};
+use ostler_boost::{Guest, NOBODY, may_borrow};
+use ostler_model::{CpuId, CpuSet};
 
 use super::queue::Head;
-use super::{At, Boost, Kick, Member, Sight, accounts};
+use super::{At, Boost, Kick, Member, Moment, Sight, accounts};
 use crate::host::fair::NONE;
 
 /// Other domains that a core without work looks into.
 const STEAL_MAX: usize = 64;
 
+/// One that would take a core from another.
+struct Taker<'a> {
+    thread: u32,
+    member: &'a Member,
+    guest: &'a Guest,
+    allowed: &'a CpuSet,
+    /// The least virtual time of all others.
+    least: u64,
+    /// It has an event; else it is by its own right.
+    event: bool,
+    now: u64,
+}
+
 impl Boost {
-    /// How readily a thread takes a core from the one that has it, if that is more than `best`; 0: no more, or not at all.
-    fn rate(
-        &self,
-        (thread, cpu): (u32, u32),
-        least: u64,
-        event: bool,
-        best: u64,
-        sight: &Sight<'_>,
-    ) -> u64 {
+    /// How readily one takes a core from the one that has it, if that is more than `best`; 0: no more, or not at all.
+    #[inline]
+    fn rate(&self, taker: &Taker<'_>, cpu: u32, best: u64) -> u64 {
         let core = &self.cores[cpu as usize];
-        let has = if core.runs == NONE {
-            core.held
-        } else {
-            core.runs
-        };
-        if core.next != NONE || !sight.may(thread, cpu) || has == thread {
+        let at_once = core.runs != NONE;
+        let has = if at_once { core.runs } else { core.held };
+        if core.next != NONE || has == taker.thread || !taker.allowed.contains(CpuId(cpu)) {
             return 0;
         }
-        let (Some(mine), Some(runs)) = (self.member(thread), self.member(has)) else {
+        let Some(runs) = self.member(has) else {
             return 0;
         };
-        let (guest, theirs) = (
-            &self.guests[mine.guest as usize],
-            &self.guests[runs.guest as usize],
-        );
+        let mine = taker.member;
         let boosted = runs.boosted || runs.vcpu.does_io(&self.config);
         let mut vtime = runs.vcpu.vtime;
-        if core.runs != NONE {
-            vtime += sight.now - runs.runs_since;
+        if at_once {
+            vtime += taker.now - runs.runs_since;
         }
-        let rated = ostler_boost::rate(vtime, boosted, core.runs != NONE);
+        let rated = ostler_boost::rate(vtime, boosted, at_once);
         // Whether it takes it at all is the dearer question.
         if rated <= best {
             return 0;
         }
-        let takes = if event {
+        let takes = if taker.event {
             // The C tells guests apart by where they are.
-            mine.guest != runs.guest
-                && mine
-                    .vcpu
-                    .preempts(&self.config, guest, least, (&runs.vcpu, theirs), boosted)
+            mine.guest != runs.guest && {
+                let theirs = (&runs.vcpu, &self.guests[runs.guest as usize]);
+                mine.vcpu
+                    .preempts(&self.config, taker.guest, taker.least, theirs, boosted)
+            }
         } else {
             !boosted && mine.vcpu.vtime + self.wake_granularity < vtime
         };
@@ -61,14 +64,22 @@ impl Boost {
     fn victim(&self, thread: u32, least: u64, event: bool, sight: &Sight<'_>) -> Option<u32> {
         let member = self.member(thread)?;
         let domain = &self.domains[member.domain as usize];
-        let least = if least == u64::MAX { domain.now } else { least };
-        let rated = self.rate((thread, member.cpu), least, event, 0, sight);
+        let taker = Taker {
+            thread,
+            member,
+            guest: &self.guests[member.guest as usize],
+            allowed: &sight.allowed[thread as usize],
+            least: if least == u64::MAX { domain.now } else { least },
+            event,
+            now: sight.now,
+        };
+        let rated = self.rate(&taker, member.cpu, 0);
         let mut best = (rated, (rated > 0).then_some(member.cpu));
         if ostler_boost::stays(rated, domain.now) {
             return best.1;
         }
         for cpu in &domain.cores {
-            let rated = self.rate((thread, *cpu), least, event, best.0, sight);
+            let rated = self.rate(&taker, *cpu, best.0);
             if rated > best.0 {
                 best = (rated, Some(*cpu));
             }
@@ -94,13 +105,13 @@ impl Boost {
         let guest = member.guest as usize;
         let from = (member.domain != number).then_some(member.domain);
         let works = member.works && member.guest != NOBODY;
-        if works && wakes && member.event_at.is_none() {
-            member.event_at = Some(sight.now);
+        if works && wakes {
+            member.note_event(sight.now);
         }
         let (mut least, mut met) = (u64::MAX, NONE);
         if from.is_some()
             || member.moved
-            || member.event_at.is_some()
+            || member.has_event
             || member.vcpu.vtime + self.config.slice_ns < now
         {
             (least, met) = self.meets(number, cpu, thread, sight);
@@ -139,14 +150,14 @@ impl Boost {
         member.at = At::Waits;
         member.cpu = cpu;
         member.waits_since = sight.now;
-        self.members[thread as usize] = Some(member);
+        self.members[thread as usize] = member;
         let mut taken = None;
-        if member.event_at.is_some() && member.guest != NOBODY {
+        if member.has_event && member.guest != NOBODY {
             taken = self.victim(thread, least, true, sight);
             self.note_boost(thread, taken.is_some());
         }
         // No event: its timer.
-        let patient = member.event_at.is_none() && member.vcpu.does_io(&self.config);
+        let patient = !member.has_event && member.vcpu.does_io(&self.config);
         if taken.is_none() && wakes && !patient {
             taken = self.victim(thread, least, false, sight);
         }
@@ -169,20 +180,24 @@ impl Boost {
             self.domains[number as usize].stirred = true;
         }
         self.insert(number, thread);
-        let idle = sight.idle.intersection(&sight.allowed[thread as usize]);
-        if let Some(idle) = idle.first() {
+        let allowed = &sight.allowed[thread as usize];
+        if !sight.idle.is_disjoint(allowed)
+            && let Some(idle) = sight.idle.intersection(allowed).first()
+        {
             self.kicks.push(Kick::Idle(idle.0));
         }
     }
 
     fn note_boost(&mut self, thread: u32, taken: bool) {
-        if let Some(member) = self.member_mut(thread) {
-            if taken {
-                member.boosted = true;
-                member.boosts += 1;
-            } else {
-                member.refused += 1;
-            }
+        let Some(member) = self.member_mut(thread) else {
+            return;
+        };
+        member.boosted |= taken;
+        let told = &mut self.told[thread as usize];
+        if taken {
+            told.0 += 1;
+        } else {
+            told.1 += 1;
         }
     }
 
@@ -382,7 +397,7 @@ impl Boost {
         let now = self.domains[number as usize].now;
         member.vcpu.arrives(&self.config, now);
         member.followed = member.vcpu.vtime;
-        self.members[thread as usize] = Some(member);
+        self.members[thread as usize] = member;
     }
 
     /// `boost_running`; the time from its event, if it had one.
@@ -409,15 +424,13 @@ impl Boost {
         known.cpu = cpu;
         known.runs_since = now;
         known.charged_at = ran;
-        if known.event_at.take().is_some() && !known.works {
-            known.served_at = Some(now);
+        let event = known.take_event().filter(|_| !known.works);
+        if event.is_some() {
+            known.served_at = Moment::at(now);
         }
         let slice = known.slice;
         self.begin_turn(cpu, slice, now);
-        member
-            .event_at
-            .filter(|_| !member.works)
-            .map(|event| now - event)
+        event.map(|event| now - event)
     }
 
     /// `boost_stopping`.
@@ -470,11 +483,11 @@ impl Boost {
             member.boosted = member.guest != NOBODY;
             // Nothing that it touched itself keeps it from being stopped.
             if !device {
-                member.served_at = Some(sight.now);
+                member.served_at = Moment::at(sight.now);
             }
             return;
         }
-        member.event_at = member.event_at.or(Some(sight.now));
+        member.note_event(sight.now);
         if member.at != At::Waits || member.boosted || member.guest == NOBODY {
             return;
         }

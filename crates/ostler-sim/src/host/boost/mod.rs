@@ -8,19 +8,22 @@
 //! | `queue` | queue.h: who waits in a domain, and whom one meets on its core |
 //! | `accounts` | accounts.h: charges, payments, what a guest's other threads run |
 //! | `calls` | boost.bpf.c, coming.h, hooks.h, turns.h: the callbacks |
-//! | this | state.h: what it knows |
+//! | `member` | state.h: a thread that is let in |
+//! | this | state.h: what else it knows |
 //!
 //! Changed: a domain has any number of cores, times are the world's, and there is no lock since nothing happens at once.
 
 mod accounts;
 mod calls;
+mod member;
 mod queue;
 
 use std::collections::VecDeque;
 
-use ostler_boost::{Config, Conflict, Degradation, Guest, NOBODY, Service, Vcpu};
+use ostler_boost::{Config, Conflict, Degradation, Guest, NOBODY, Service};
 use ostler_model::{CpuId, CpuSet};
 
+use self::member::{At, Member, Moment, Pooled};
 use super::fair::NONE;
 
 /// One that wakes takes a core by its own right from who has had more by this (`WAKE_GRANULARITY` of crates/ostler-act/src/boost.rs).
@@ -49,72 +52,6 @@ pub fn config(settings: &ostler_model::BoostSettings) -> Config {
         },
         enabled: u32::from(settings.io),
         spare: 0,
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum At {
-    Asleep,
-    Waits,
-    Runs,
-}
-
-/// Which of its guest's pools one is in, by number, and how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pooled {
-    Not,
-    Awake(u32),
-    Asleep(u32),
-}
-
-impl Pooled {
-    pub fn number(self) -> u32 {
-        match self {
-            Pooled::Not => 0,
-            Pooled::Awake(number) | Pooled::Asleep(number) => number,
-        }
-    }
-}
-
-impl Member {
-    pub fn rests(&self) -> bool {
-        matches!(self.pooled, Pooled::Asleep(_))
-    }
-}
-
-/// A thread that is let in, `struct boost_thread`.
-#[derive(Clone, Copy, Debug)]
-#[allow(clippy::struct_excessive_bools)] // Each is a word of the C struct's.
-pub(super) struct Member {
-    pub vcpu: Vcpu,
-    pub guest: u32,
-    pub domain: u32,
-    pub at: At,
-    pub cpu: u32,
-    pub waits_since: u64,
-    pub runs_since: u64,
-    /// Its run time when it was last charged.
-    pub charged_at: u64,
-    pub event_at: Option<u64>,
-    /// When the last interrupt came as it ran, or it last came to its core with an event.
-    pub served_at: Option<u64>,
-    /// It waits at the head of its queue.
-    pub ahead: bool,
-    pub boosted: bool,
-    pub moved: bool,
-    pub works: bool,
-    pub pooled: Pooled,
-    pub followed: u64,
-    /// What is left of its slice; the kernel's.
-    pub slice: u64,
-    pub boosts: u64,
-    pub refused: u64,
-}
-
-impl Member {
-    /// `event_age`: how long ago the last event came that it runs with.
-    pub fn event_age(&self, now: u64) -> Option<u64> {
-        Some(now - self.served_at?)
     }
 }
 
@@ -174,7 +111,9 @@ pub(super) struct Boost {
     wake_granularity: u64,
     /// Between two ticks.
     tick: u64,
-    members: Vec<Option<Member>>,
+    members: Vec<Member>,
+    /// By member: how often it was put before others for an event, and how often it wasn't.
+    told: Vec<(u64, u64)>,
     /// By number: [`NOBODY`]'s first.
     pub guests: Vec<Guest>,
     services: Vec<Service>,
@@ -195,6 +134,7 @@ impl Boost {
             wake_granularity: WAKE_GRANULARITY_NS,
             tick,
             members: Vec::new(),
+            told: Vec::new(),
             guests: vec![Guest::default()],
             services: vec![Service::default()],
             domains: Vec::new(),
@@ -227,11 +167,19 @@ impl Boost {
     }
 
     pub fn member(&self, thread: u32) -> Option<&Member> {
-        self.members.get(thread as usize)?.as_ref()
+        let member = self.members.get(thread as usize);
+        member.filter(|member| member.is_in())
+    }
+
+    /// How often a member was put before others for an event, and how often it wasn't.
+    pub fn told(&self, thread: u32) -> Option<(u64, u64)> {
+        self.member(thread)?;
+        Some(self.told[thread as usize])
     }
 
     fn member_mut(&mut self, thread: u32) -> Option<&mut Member> {
-        self.members.get_mut(thread as usize)?.as_mut()
+        let member = self.members.get_mut(thread as usize);
+        member.filter(|member| member.is_in())
     }
 
     /// Lets a thread in, whose guest is told by its cgroup.
@@ -249,39 +197,19 @@ impl Boost {
             self.services.resize(guest as usize + 1, Service::default());
         }
         if self.members.len() <= thread as usize {
-            self.members.resize(thread as usize + 1, None);
+            self.members.resize(thread as usize + 1, Member::nobody());
+            self.told.resize(thread as usize + 1, (0, 0));
         }
         let domain = self.cores[cpu as usize].domain;
         let vtime = self.domains[domain as usize].now;
-        let mut member = Member {
-            vcpu: Vcpu {
-                vtime,
-                ..Vcpu::default()
-            },
-            guest,
-            domain,
-            at: At::Asleep,
-            cpu,
-            waits_since: 0,
-            runs_since: 0,
-            charged_at: ran,
-            event_at: None,
-            served_at: None,
-            ahead: false,
-            boosted: false,
-            moved: true,
-            works,
-            pooled: Pooled::Not,
-            followed: vtime,
-            slice: self.config.slice_ns,
-            boosts: 0,
-            refused: 0,
-        };
+        let mut member = Member::new(guest, works, (domain, cpu), vtime, ran);
+        member.slice = self.config.slice_ns;
         self.join(&mut member);
         if asleep {
             self.rest(&mut member);
         }
-        self.members[thread as usize] = Some(member);
+        self.members[thread as usize] = member;
+        self.told[thread as usize] = (0, 0);
     }
 
     pub fn disable(&mut self, thread: u32) {
@@ -290,7 +218,7 @@ impl Boost {
             self.leave(&mut member);
         }
         if let Some(member) = self.members.get_mut(thread as usize) {
-            *member = None;
+            *member = Member::nobody();
         }
     }
 
@@ -315,7 +243,7 @@ impl Boost {
         self.arrive(thread, self.cores[first.0 as usize].domain);
         if let Some(mut member) = self.member(thread).copied() {
             self.rest(&mut member);
-            self.members[thread as usize] = Some(member);
+            self.members[thread as usize] = member;
         }
     }
 

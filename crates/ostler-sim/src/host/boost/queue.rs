@@ -38,7 +38,7 @@ impl Boost {
     /// Whether one that comes to wait is to be told from its place in the queue.
     pub(super) fn stirs(&self, thread: u32) -> bool {
         self.member(thread).is_some_and(|member| {
-            member.event_at.is_some() || self.guests[member.guest as usize].balance_ns > 0
+            member.has_event || self.guests[member.guest as usize].balance_ns > 0
         })
     }
 
@@ -66,44 +66,46 @@ impl Boost {
             walked: true,
             ..Head::NOBODY
         };
-        let (mut looked, mut before_it) = (0, 0);
-        let queue = &self.domains[number as usize].queue;
-        let (before, after) = queue.as_slices();
+        let (mut searched, mut looked, mut before_it) = (0, 0, 0);
+        let (before, after) = self.domains[number as usize].queue.as_slices();
         // Not by the iterator of both, which finds out for each entry which of them it is in.
-        for (searched, (_, thread)) in [before, after].into_iter().flatten().enumerate() {
-            if searched >= SEARCH_MAX || looked >= most {
-                head.calm = false;
-                break;
-            }
-            let Some(member) = self.member(*thread) else {
-                continue;
-            };
-            // What `stirs` says.
-            let event = member.event_at.is_some();
-            let vtime = member.vcpu.vtime;
-            if head.calm
-                && (event
-                    || ostler_boost::misplaced(&self.config, before_it, vtime)
-                    || self.guests[member.guest as usize].balance_ns > 0)
-            {
-                head.calm = false;
-            }
-            before_it = vtime;
-            if !sight.may(*thread, cpu) {
-                continue;
-            }
-            looked += 1;
-            if event && head.urgent == NONE && member.guest != NOBODY {
-                head.urgent = *thread;
-            }
-            if vtime < head.first_vtime {
-                head.second = head.first;
-                head.second_vtime = head.first_vtime;
-                head.first = *thread;
-                head.first_vtime = vtime;
-            } else if vtime < head.second_vtime {
-                head.second = *thread;
-                head.second_vtime = vtime;
+        'queue: for part in [before, after] {
+            for (_, thread) in part {
+                if searched >= SEARCH_MAX || looked >= most {
+                    head.calm = false;
+                    break 'queue;
+                }
+                searched += 1;
+                let Some(member) = self.member(*thread) else {
+                    continue;
+                };
+                // What `stirs` says.
+                let event = member.has_event;
+                let vtime = member.vcpu.vtime;
+                if head.calm
+                    && (event
+                        || ostler_boost::misplaced(&self.config, before_it, vtime)
+                        || self.guests[member.guest as usize].balance_ns > 0)
+                {
+                    head.calm = false;
+                }
+                before_it = vtime;
+                if !sight.may(*thread, cpu) {
+                    continue;
+                }
+                looked += 1;
+                if event && head.urgent == NONE && member.guest != NOBODY {
+                    head.urgent = *thread;
+                }
+                if vtime < head.first_vtime {
+                    head.second = head.first;
+                    head.second_vtime = head.first_vtime;
+                    head.first = *thread;
+                    head.first_vtime = vtime;
+                } else if vtime < head.second_vtime {
+                    head.second = *thread;
+                    head.second_vtime = vtime;
+                }
             }
         }
         head
