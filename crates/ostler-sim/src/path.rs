@@ -3,6 +3,7 @@
 
 use crate::costs::{INSTRUCTION_NS, emulated, host, path as table};
 use crate::load::end::EndCosts;
+use crate::load::{PACKETS, PACKETS_NGINX};
 use ostler_model::{CpuId, Nanos, NodeId, Topology};
 
 /// How near two cores are.
@@ -75,7 +76,11 @@ pub struct Costs {
     pub guest_tx: Nanos,
     /// A request in a guest, with the kernel's ways in and out.
     pub request: Nanos,
-    /// Of it, what is left to do when it has been answered.
+    /// What nginx does for a request, beside the kernel's ways in and out.
+    pub nginx: Nanos,
+    /// What the way of its messages costs, in parts of 1024 of memcached's.
+    pub nginx_packets: u32,
+    /// Of a request, what is left to do when it has been answered.
     pub answered: Nanos,
     /// To choose a vCPU for a woken task, by rule: HVM, PVM, Pload, `CGsched`.
     pub choose: [Nanos; 4],
@@ -101,6 +106,13 @@ pub struct Driver {
     /// Where a guest has more queues than vCPUs in use, each of these has several to send on (crates/ostler-guest/src/agent/nics.rs; drivers/net/virtio_net.c, `virtnet_set_affinity`), and a flow's packets take one by
     /// their hash (net/core/dev.c, `__get_xps_queue_idx`).
     pub spreads: bool,
+}
+
+/// What nginx does for a request where memcached's takes so much, its kernel's ways in and out among it: as much more as [`table::NGINX`] says.
+fn nginx(request: Nanos, way_in: Nanos, way_out: Nanos) -> Nanos {
+    let kernel = way_in.saturating_add(way_out);
+    let own = request.saturating_sub(kernel).0 as f64;
+    crate::round::nanos(own * table::NGINX.value)
 }
 
 impl Default for Costs {
@@ -141,6 +153,12 @@ impl Default for Costs {
             guest_rx: ns(table::GUEST_STACK),
             guest_tx: ns(table::GUEST_STACK),
             request: ns(table::REQUEST),
+            nginx: nginx(
+                ns(table::REQUEST),
+                ns(table::GUEST_STACK),
+                ns(table::GUEST_STACK),
+            ),
+            nginx_packets: PACKETS_NGINX,
             answered: Nanos::ZERO,
             choose: [
                 ns(table::CHOOSE_HVM),
@@ -192,6 +210,7 @@ impl Costs {
             guest_rx: code(self.guest_rx),
             guest_tx: code(self.guest_tx),
             request: code(self.request),
+            nginx: nginx(code(self.request), code(self.guest_rx), code(self.guest_tx)),
             choose: self.choose.map(code),
             block: code(self.block),
             ..self
@@ -215,6 +234,10 @@ impl Costs {
             softirq: ns(emulated::SOFTIRQ),
             steer: ns(emulated::STEER),
             request: ns(emulated::REQUEST).saturating_sub(ns(emulated::DOORBELL)),
+            nginx: beyond(emulated::REQUEST_NGINX, ns(emulated::DOORBELL))
+                .saturating_sub(ns(emulated::GUEST_RX).saturating_add(costs.guest_tx)),
+            // One packet each way, as memcached's.
+            nginx_packets: PACKETS,
             exit: ns(emulated::DOORBELL),
             guest_rx: ns(emulated::GUEST_RX),
             tick: ns(emulated::TICK),
@@ -347,6 +370,8 @@ mod tests {
         let lab = paper.on(10.0);
         let ns = |cost: crate::costs::Cost| cost.nanos(10.0).0;
         assert_eq!(lab.request.0 + lab.exit.0, ns(emulated::REQUEST));
+        let kernel = lab.guest_rx.0 + lab.guest_tx.0 + lab.exit.0;
+        assert_eq!(lab.nginx.0 + kernel, ns(emulated::REQUEST_NGINX));
         assert!(lab.end.there() && !paper.end.there());
         // A wake-up is that in all: the host's switch and the interrupt are charged where they are.
         let switch = ns(host::SWITCH);

@@ -28,7 +28,9 @@ costs! {
     STEER = 295.0 Instructions, "assumed: half, as of vSPACE's fig. 11";
     /// A request of memcached in its guest: the kernel's ways in and out, the thread's work, and the exit that tells the device.
     REQUEST = 42_900.0 Instructions, "bench/sim/src/bin/request.rs stretches: one run of vspace-ramp's E at 400 requests a second, median of 351 of the guest's vCPUs that received one, told a worker and slept, 55,600, less the 12,700 of those that were woken for what was sent and slept";
-    /// Of it, what a message takes in the guest's softirq, whether that wakes anybody or not.
+    /// One of nginx, likewise; its messages take in the host what memcached's do, one packet each way.
+    REQUEST_NGINX = 60_000.0 Instructions, "bench/sim/src/bin/request.rs stretches: one run of vspace-nginx's E at 200 requests a second (two seconds; d420f31), median of 220 that received one, told a worker and slept, 74,200, less the 14,200 of those that were woken for what was sent and slept; there a worker takes 19,300 instructions to send one and 4700 to receive one, memcached's 20,700 and 6400";
+    /// Of memcached's, what a message takes in the guest's softirq, whether that wakes anybody or not.
     GUEST_RX = 9400.0 Instructions, "bench/sim/src/bin/request.rs stretches, likewise: median of 202 that received something and slept, 22,100, less as much";
     /// Of it, the exit that tells the device, where its worker isn't at the queue already.
     DOORBELL = 11_300.0 Instructions, "bench/sim/src/bin/request.rs stretches, at 1200 a second: median of 845 that another vCPU woke and that told a worker, 46,900, less that of 680 that told none, 35,600";

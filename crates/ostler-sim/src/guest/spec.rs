@@ -193,8 +193,7 @@ pub fn programs(workload: Workload, vcpus: u32, costs: &Costs) -> Vec<Program> {
         sharing,
         service,
     };
-    let nginx = nanos(costs.request.saturating_sub(kernel).0 as f64 * path::NGINX.value);
-    let nginx = serve(vcpus, Sharing::Connection, Time::Fixed(nginx));
+    let nginx = serve(vcpus, Sharing::Connection, Time::Fixed(costs.nginx));
     let spin = Program::Compute {
         tasks: vcpus,
         round: Nanos::from_millis(1),

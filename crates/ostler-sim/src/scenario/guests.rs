@@ -7,7 +7,7 @@ use ostler_scenario::{self as scenario, Guest, Load, MPKI, Scenario, Wait, Wakeu
 
 use crate::costs::emulated;
 use crate::guest::spec::{self, GuestSpec, Placement, Program, Time};
-use crate::load::{Arrivals, LoadSpec, PACKETS, PACKETS_NGINX, ROUTE_MAX, Step};
+use crate::load::{Arrivals, LoadSpec, PACKETS, ROUTE_MAX, Step};
 use crate::net::nic::NicSpec;
 use crate::path::Costs;
 use crate::round::whole;
@@ -94,7 +94,7 @@ pub fn tenants(scenario: &Scenario, cell: CellLoad) -> TenantsOf {
                     scenario::Arrivals::Etc => Arrivals::Etc,
                 },
                 packets: match guest.workload {
-                    Workload::Nginx | Workload::Mixed => PACKETS_NGINX,
+                    Workload::Nginx | Workload::Mixed => costs.nginx_packets,
                     _ => PACKETS,
                 } * load.packets,
                 slo: guest.slo_p95_us.map(Nanos::from_micros),

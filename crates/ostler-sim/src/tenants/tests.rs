@@ -46,6 +46,8 @@ fn free() -> Costs {
         guest_rx: Nanos(0),
         guest_tx: Nanos(0),
         request: Nanos(0),
+        nginx: Nanos(0),
+        nginx_packets: PACKETS,
         choose: [Nanos(0); 4],
         line: [Nanos(0); 4],
         disk: Nanos(0),

@@ -47,7 +47,7 @@ impl Boost {
         if rated <= best {
             return 0;
         }
-        let takes = if taker.event {
+        let gives_way = if taker.event {
             // The C tells guests apart by where they are.
             mine.guest != runs.guest && {
                 let theirs = (&runs.vcpu, &self.guests[runs.guest as usize]);
@@ -57,7 +57,7 @@ impl Boost {
         } else {
             !boosted && mine.vcpu.vtime + self.wake_granularity < vtime
         };
-        if takes { rated } else { 0 }
+        if gives_way { rated } else { 0 }
     }
 
     /// The core that a thread takes from another.
