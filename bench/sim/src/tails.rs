@@ -73,14 +73,20 @@ pub struct Tails {
     pub worker: Vec<f64>,
     /// From when any of them is woken whose core sleeps, to the switch to it.
     pub idle: Vec<f64>,
+    /// From when another core wakes a vCPU whose core somebody else has had for [`ALONE`], to the switch to it.
+    pub stops: Vec<f64>,
     /// From when a vCPU has taken the core of the one that woke it, until it sleeps, where that one has had no core meanwhile.
     pub held: Vec<f64>,
 }
 
-/// Who has a core, whom it has told last and when; and how often it has.
+/// Who has had a core so long, s, computes there, and the timer of a slice is over that was set for anybody before: so the core is interrupted for who comes.
+const ALONE: f64 = 0.003;
+
+/// Who has a core, since when, whom it has told last and when; and how often it has.
 #[derive(Clone, Copy, Default)]
 struct Run {
     pid: u32,
+    since: f64,
     told: Option<f64>,
     times: u32,
     /// Whom of its own kind it has woken last.
@@ -96,6 +102,7 @@ pub fn tails(
     let mut all = Tails::default();
     let mut cores: HashMap<u32, Run> = HashMap::new();
     let mut woken: HashMap<u32, (f64, u32)> = HashMap::new();
+    let mut stops: HashMap<u32, (f64, u32)> = HashMap::new();
     // Those that took their wakers' cores: whose, and since when.
     let mut took: HashMap<u32, (u32, f64)> = HashMap::new();
     for line in lines {
@@ -110,6 +117,13 @@ pub fn tails(
                 };
                 if cores.get(&to).is_some_and(|run| run.pid == 0) {
                     woken.insert(pid, (at, to));
+                }
+                let computes = |run: &Run| {
+                    run.pid != 0 && !threads.contains_key(&run.pid) && at - run.since >= ALONE
+                };
+                stops.remove(&pid);
+                if *kind == Kind::Vcpu && to != cpu && cores.get(&to).is_some_and(computes) {
+                    stops.insert(pid, (at, to));
                 }
                 if let Some(run) = cores.get_mut(&cpu).filter(|_| !by_irq)
                     && let Some(own) = threads.get(&run.pid)
@@ -128,6 +142,7 @@ pub fn tails(
                     cpu,
                     Run {
                         pid: next,
+                        since: at,
                         ..Run::default()
                     },
                 );
@@ -153,11 +168,13 @@ pub fn tails(
                         None => {}
                     }
                 }
-                if let Some((since, to)) = woken.remove(&next)
-                    && to == cpu
-                    && within.contains(&since)
-                {
-                    all.idle.push(at - since);
+                for (woken, times) in [(&mut woken, &mut all.idle), (&mut stops, &mut all.stops)] {
+                    if let Some((since, to)) = woken.remove(&next)
+                        && to == cpu
+                        && within.contains(&since)
+                    {
+                        times.push(at - since);
+                    }
                 }
             }
         }
@@ -223,6 +240,28 @@ mod tests {
         let lines = text.lines().map(|line| Ok(line.trim().to_owned()));
         let all = tails(lines, &threads, &(0.0..2.0)).expect("a trace");
         all.held.iter().map(|t| (t * 1e6).round()).collect()
+    }
+
+    #[test]
+    fn whoever_computes_is_stopped_for_one_that_another_core_wakes() {
+        let text = |waker: u32, since: &str| {
+            format!(
+                "x-9 [000] d..2. {since}: sched_switch: prev_comm=y prev_pid=4 prev_prio=120 prev_state=S ==> next_comm=CPU 0/KVM next_pid=9 next_prio=120
+                vhost-4-7 [00{waker}] d..3. 1.010000: sched_waking: comm=CPU 0/KVM pid=5 prio=120 target_cpu=000
+                CPU 0/KVM-9 [000] d..2. 1.010180: sched_switch: prev_comm=CPU 0/KVM prev_pid=9 prev_prio=120 prev_state=R ==> next_comm=CPU 0/KVM next_pid=5 next_prio=120"
+            )
+        };
+        let threads = HashMap::from([(5, Kind::Vcpu), (7, Kind::Worker)]);
+        let stops = |waker, since| {
+            let text = text(waker, since);
+            let lines = text.lines().map(|line| Ok(line.trim().to_owned()));
+            let all = tails(lines, &threads, &(0.0..2.0)).expect("a trace");
+            let us = all.stops.iter().map(|t| (t * 1e6).round());
+            us.collect::<Vec<_>>()
+        };
+        assert_eq!(stops(1, "1.005000"), [180.0]);
+        assert_eq!(stops(1, "1.008000"), [] as [f64; 0], "a timer may be left");
+        assert_eq!(stops(0, "1.005000"), [] as [f64; 0], "by its own interrupt");
     }
 
     #[test]

@@ -371,6 +371,10 @@ fn tails(runs: &[PathBuf]) -> Result<()> {
                 "from a wake-up on a core that sleeps to the switch",
                 &mut all.idle,
             ),
+            (
+                "from a wake-up on a core of which a guest that computes is stopped to the switch",
+                &mut all.stops,
+            ),
             ("from taking a waker's core to its sleep", &mut all.held),
         ] {
             if let Some((median, mean, count)) = tails::middle(times) {

@@ -57,6 +57,8 @@ costs! {
     /// To stop a vCPU in its guest for another thread, the switch among it, whichever scheduler makes that: from an interrupt's exit to the switch, beyond what such an exit takes that stops nobody, and
     /// from the switch back to it to its entry.
     STOP = 9783.0 Instructions, "bench/sim/src/bin/stops.rs: mean of six vCPUs that compute, of anubis-small's traced run at 2a9c808, 13,451 stops under the kernel's scheduler (9719 to 9987) and ours (9446 to 9899)";
+    /// From the waking of one, by another core, that is to have a core which a vCPU has that computes in its guest, to the switch to it: what the waker takes until it interrupts that, the interrupt, and STOP.
+    STOP_WOKEN = 16_700.0 Instructions, "bench/sim/src/bin/request.rs tails: one run of vspace-nginx's P (2 seconds at 200 requests a second, 3 at 600; d420f31), medians of 217 and 530 wake-ups where no timer of a slice is left, 17,300 and 17,800, less what an event's tracing takes, 900";
     /// A guest's tick that came while its vCPU was stopped, which it has when it comes back: the exit that sets the next. (What the guest's kernel does in it wasn't counted, and is left out.)
     MISSED_TICK = 4468.0 Instructions, "bench/sim/src/bin/stops.rs: exits for an MSR of the six vCPUs of STOP, of which each has about 300 a second whatever it has of a core; means of 4014 to 4902";
     /// What a guest's kernel does in a tick until it sets the next.

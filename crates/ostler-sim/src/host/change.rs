@@ -5,6 +5,7 @@ use ostler_model::{CpuId, Nanos};
 use super::core::Doing;
 use super::fair::NONE;
 use super::group::Why;
+use super::run::Told;
 use super::thread::State;
 use super::{Host, Scene};
 use crate::work::Work;
@@ -14,7 +15,7 @@ impl Host {
     fn leave_core<W: Work>(&mut self, thread: u32, cpu: u32, scene: &mut Scene<'_, W>) {
         let now = scene.now();
         self.reckon(cpu, now);
-        self.put(thread, cpu, scene);
+        self.put(thread, cpu, false, scene);
         self.drop_out(thread, Why::Moves, now);
     }
 
@@ -85,8 +86,8 @@ impl Host {
                 self.without(cpu, scene);
             }
         } else if known.wants {
-            let (cpu, interrupted) = self.wake(thread, None, scene.now());
-            self.act(cpu, interrupted, scene);
+            let (cpu, told) = self.wake(thread, None, scene.now());
+            self.act(cpu, told, scene);
         }
     }
 
@@ -133,6 +134,6 @@ impl Host {
         if let Some(cpu) = left {
             self.without(cpu, scene);
         }
-        self.act(to, false, scene);
+        self.act(to, Told::Not, scene);
     }
 }

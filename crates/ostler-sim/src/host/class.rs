@@ -8,6 +8,7 @@ use ostler_model::{BoostPlan, CpuId, CpuSet, Nanos};
 
 use super::boost::{Boost, Kick, Sight, config};
 use super::fair::NONE;
+use super::run::Told;
 use super::thread::State;
 use super::{Event, Host, Scene};
 use crate::work::{ThreadId, Work};
@@ -94,7 +95,7 @@ impl Host {
         }
         if matches!(state, State::Waits | State::Runs) {
             self.cores[cpu as usize].resched = true;
-            self.act(cpu, true, scene);
+            self.act(cpu, Told::Interrupted, scene);
         }
     }
 
@@ -268,7 +269,11 @@ impl Host {
                         }
                         self.cores[cpu as usize].resched = true;
                     }
-                    self.act(cpu, true, scene);
+                    let told = match kick {
+                        Kick::Preempt(_) => Told::Interrupted,
+                        _ => Told::Itself,
+                    };
+                    self.act(cpu, told, scene);
                 }
             }
         }

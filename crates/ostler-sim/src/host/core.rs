@@ -92,6 +92,8 @@ pub(super) struct Core {
     pub tick_ends: Nanos,
     /// When the thread's slice is over, where a timer is set for that; zero: none is.
     pub slice_ends: Nanos,
+    /// When the thread, which is on its way out of its guest to make room, is out; zero: it isn't on it.
+    pub out_at: Nanos,
     /// How often the thread had left its guest when that was last asked.
     pub exits: u64,
     /// The thread is to be asked again when it goes on.
@@ -147,6 +149,7 @@ impl Core {
             looks_at: Nanos::ZERO,
             tick_ends: Nanos::ZERO,
             slice_ends: Nanos::ZERO,
+            out_at: Nanos::ZERO,
             exits: 0,
             ask: false,
             overhead: 0,

@@ -56,6 +56,8 @@ pub struct HostCosts {
     pub switch: u64,
     /// What one takes beyond that whose thread comes back to the guest that it was stopped in, whoever made it; 0: no more than any.
     pub stop: u64,
+    /// From when another core's thread wakes one that is to have a core, to the switch, where a guest's thread has that.
+    pub stop_woken: u64,
     /// What its guest's tick takes beyond that, if one came meanwhile.
     pub missed_tick: u64,
     /// What an interrupt takes of a vCPU that it brings out of its guest, beyond what it takes of any core.
@@ -125,6 +127,10 @@ impl HostCosts {
             stop: match kernel {
                 Kernel::Linux6_12 => 0,
                 Kernel::Linux7_3 => time(emulated::STOP) - time(table::SWITCH),
+            },
+            stop_woken: match kernel {
+                Kernel::Linux6_12 => 0,
+                Kernel::Linux7_3 => time(emulated::STOP_WOKEN),
             },
             missed_tick: time(emulated::MISSED_TICK),
             interrupt_exit: match kernel {

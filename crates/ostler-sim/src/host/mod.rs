@@ -89,6 +89,11 @@ pub enum Event {
         /// Which core.
         cpu: u32,
     },
+    /// A core's thread is out of its guest.
+    Out {
+        /// Which core.
+        cpu: u32,
+    },
     /// The slice of a core's thread is over.
     Slice {
         /// Which core.
@@ -292,6 +297,7 @@ impl Host {
             ran_at: Nanos::ZERO,
             moved: 0,
             stopped: None,
+            paid: false,
             switches: 0,
             migrations: 0,
         });
@@ -327,6 +333,7 @@ impl Host {
             Event::Done { cpu } => self.done(cpu, scene),
             Event::Tick { cpu } => self.tick(cpu, scene),
             Event::Look { cpu } => self.look(cpu, scene),
+            Event::Out { cpu } => self.out(cpu, scene),
             Event::Slice { cpu } => self.slice_over(cpu, scene),
             Event::Turn { cpu } => self.turn(cpu, scene),
             Event::Alarm(_) | Event::World(_) => {}

@@ -19,6 +19,8 @@
 //! And a slice ends on time: where others wait, a timer is set for it (`hrtick_start_fair`; on by default on x86-64 there, `CONFIG_HRTIMER_REARM_DEFERRED`), which takes the core at once, whatever its thread is in. 6.12 ends
 //! slices at ticks. A core sets its timers itself: whoever is woken by another core and comes to one whose thread has been alone interrupts it for that, by which a mark is seen.
 //!
+//! A vCPU that is to make room is out of its guest first: it has its core for that time, and does nothing there. Whoever comes by another core's interrupt waits until that has come, too.
+//!
 //! Left out: `rcu` and other interrupts of the host's own, the steward's time and QEMU's, by which cores of the lab's hosts look now and then, too.
 
 use ostler_model::Nanos;
@@ -100,7 +102,7 @@ impl Host {
     }
 
     /// Whether somebody who comes to a core from another has that one set the timer of its slice: of a core that has one thread none is set, and it sets its timers itself, so it is interrupted for it
-    /// (`hrtick_update`, `hrtick_start`: `smp_call_function_single_async`).
+    /// (`hrtick_update`, `hrtick_start`: `smp_call_function_single_async`). Where one is set already, be it of a thread that is gone, it isn't (`hrtick_active`).
     pub(super) fn sets_slice(&self, cpu: u32, from: u32) -> bool {
         let core = &self.cores[cpu as usize];
         let fair = |thread: u32| !self.threads[thread as usize].boost;
@@ -147,6 +149,51 @@ impl Host {
         if !core.resched {
             self.time_slice(cpu, scene);
         } else if core.doing == Doing::Thread {
+            self.stop(cpu, self.costs.stop, scene);
+        }
+    }
+
+    /// Has a core look who is to have it, which takes it so long where that brings a vCPU out of its guest; accounts are up to now.
+    pub(super) fn stop<W: Work>(&mut self, cpu: u32, takes: u64, scene: &mut Scene<'_, W>) {
+        let now = scene.now();
+        if self.cores[cpu as usize].out_at <= now {
+            if !self.leaves_guest(cpu, takes, scene) {
+                return self.schedule(cpu, scene);
+            }
+            let core = &mut self.cores[cpu as usize];
+            core.overhead += self.costs.stop;
+            core.out_at = now.saturating_add(Nanos(takes));
+            scene.queue.at(core.out_at, Event::Out { cpu });
+        }
+        self.turn_to(cpu, Doing::Thread, scene);
+    }
+
+    /// Whether a core's thread is in its guest, and another is to have the core. Of one that the boost scheduler has that isn't known before that is asked, unless another core wants it stopped: it pays when it comes back.
+    fn leaves_guest<W: Work>(&self, cpu: u32, takes: u64, scene: &Scene<'_, W>) -> bool {
+        let core = &self.cores[cpu as usize];
+        let thread = core.running;
+        if self.costs.stop == 0
+            || core.out_at > Nanos::ZERO
+            || core.leaving
+            || thread == NONE
+            || thread < self.own_threads()
+            || scene.work.in_kernel(ThreadId(thread))
+        {
+            return false;
+        }
+        if self.threads[thread as usize].boost {
+            core.fair > 0 || takes == self.costs.stop_woken
+        } else {
+            self.queues[cpu as usize].pick() != Some(self.queues[cpu as usize].curr)
+        }
+    }
+
+    /// The thread that has a core is out of its guest.
+    pub(super) fn out<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
+        let now = scene.now();
+        let core = &self.cores[cpu as usize];
+        if core.out_at == now && core.doing == Doing::Thread && !core.leaving {
+            self.reckon(cpu, now);
             self.schedule(cpu, scene);
         }
     }
@@ -161,7 +208,7 @@ impl Host {
         core.looks_at = Nanos::ZERO;
         if core.doing == Doing::Thread && self.looks(cpu, scene) {
             self.reckon(cpu, now);
-            self.schedule(cpu, scene);
+            self.stop(cpu, self.costs.stop, scene);
         }
     }
 }

@@ -9,6 +9,17 @@ use super::thread::State;
 use super::{Event, Host, Scene};
 use crate::work::{Effect, FULL_SPEED, Next, ThreadId, Work};
 
+/// How a core comes to know of who has come to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// It doesn't, unless it is to make room in earnest: then it is interrupted.
+    Not,
+    /// What it did itself has brought that about.
+    Itself,
+    /// Another core interrupts it.
+    Interrupted,
+}
+
 impl Host {
     /// Puts what a core did until now into all accounts.
     pub(super) fn reckon(&mut self, cpu: u32, now: Nanos) {
@@ -225,7 +236,7 @@ impl Host {
         let core = &self.cores[cpu as usize];
         let (running, again) = (core.running, core.ask);
         if self.looks(cpu, scene) {
-            self.schedule(cpu, scene);
+            self.stop(cpu, self.costs.stop, scene);
         } else if !again {
             self.turn_to(cpu, Doing::Thread, scene);
         } else {
@@ -240,11 +251,12 @@ impl Host {
         if self.cores[cpu as usize].leaving {
             self.block(self.cores[cpu as usize].running, cpu, scene);
         }
+        let paid = self.cores[cpu as usize].out_at > Nanos::ZERO;
         loop {
             let prev = self.cores[cpu as usize].running;
             let core = &mut self.cores[cpu as usize];
             (core.resched, core.lazy) = (false, false);
-            core.looks_at = Nanos::ZERO;
+            (core.looks_at, core.out_at) = (Nanos::ZERO, Nanos::ZERO);
             let mut next = self.pick(cpu, now).or_else(|| self.pick_boost(cpu, now));
             if next.is_none() && self.pull(cpu, scene) {
                 next = self.pick(cpu, now);
@@ -255,7 +267,7 @@ impl Host {
             };
             if next != prev {
                 if prev != NONE {
-                    self.put(prev, cpu, scene);
+                    self.put(prev, cpu, paid, scene);
                 }
                 self.take(next, cpu, scene);
             }
@@ -277,14 +289,24 @@ impl Host {
     }
 
     /// The thread that has a core gives it up, and waits.
-    pub(super) fn put<W: Work>(&mut self, thread: u32, cpu: u32, scene: &mut Scene<'_, W>) {
+    /// `paid`: it has paid for that already.
+    pub(super) fn put<W: Work>(
+        &mut self,
+        thread: u32,
+        cpu: u32,
+        paid: bool,
+        scene: &mut Scene<'_, W>,
+    ) {
         self.tell(thread, cpu, scene);
         self.lose(thread, cpu, scene);
         let in_guest = thread >= self.own_threads() && !scene.work.in_kernel(ThreadId(thread));
         let known = &mut self.threads[thread as usize];
         known.state = State::Waits;
         known.since = scene.now();
-        known.stopped = in_guest.then(|| scene.now());
+        // On its way out it was in its guest no longer.
+        let out = if paid { self.costs.stop } else { 0 };
+        known.stopped = in_guest.then(|| scene.now().saturating_sub(Nanos(out)));
+        known.paid = paid;
         if known.boost {
             self.put_boost(thread, cpu, scene.now());
         }
@@ -303,6 +325,7 @@ impl Host {
         let core = &mut self.cores[cpu as usize];
         core.running = NONE;
         core.leaving = false;
+        core.out_at = Nanos::ZERO;
         if thread >= self.own_threads() {
             let now = scene.now();
             scene
@@ -324,6 +347,7 @@ impl Host {
         known.state = State::Runs;
         known.switches += 1;
         let moved = std::mem::take(&mut known.moved);
+        let paid = std::mem::take(&mut known.paid);
         let stopped = known.stopped.take().filter(|_| self.costs.stop > 0);
         let core = &mut self.cores[cpu as usize];
         core.running = thread;
@@ -334,7 +358,9 @@ impl Host {
         self.counters.begun += 1;
         core.tick_ends = Nanos::ZERO;
         if let Some(at) = stopped {
-            core.overhead += self.costs.stop;
+            if !paid {
+                core.overhead += self.costs.stop;
+            }
             let came = |after: Nanos| {
                 let tick = scene.work.leaves_at(ThreadId(thread), after);
                 tick.filter(|tick| *tick <= now)
@@ -446,8 +472,8 @@ impl Host {
             State::Gone | State::Waits => {}
             State::Asleep if known.frozen => known.wants = true,
             State::Asleep => {
-                let (cpu, interrupted) = self.wake(thread, from.map(|cpu| cpu.0), scene.now());
-                self.act(cpu, interrupted, scene);
+                let (cpu, told) = self.wake(thread, from.map(|cpu| cpu.0), scene.now());
+                self.act(cpu, told, scene);
             }
             State::Runs => {
                 let cpu = known.cpu;
@@ -470,11 +496,11 @@ impl Host {
         }
     }
 
-    /// A thread that sleeps waits for a core from now on; which one, and whether that is interrupted.
-    pub(super) fn wake(&mut self, thread: u32, from: Option<u32>, now: Nanos) -> (u32, bool) {
+    /// A thread that sleeps waits for a core from now on; which one, and how that comes to know.
+    pub(super) fn wake(&mut self, thread: u32, from: Option<u32>, now: Nanos) -> (u32, Told) {
         if self.threads[thread as usize].boost {
             self.threads[thread as usize].wants = true;
-            return (self.wake_boost(thread, now), true);
+            return (self.wake_boost(thread, now), Told::Interrupted);
         }
         // What no core has caused a timer has, on the core where the thread was.
         let cause = from.unwrap_or(self.threads[thread as usize].cpu);
@@ -496,7 +522,14 @@ impl Host {
                 self.mark(cpu);
             }
         }
-        (cpu, interrupted)
+        let told = if from == Some(cpu) {
+            Told::Itself
+        } else if interrupted {
+            Told::Interrupted
+        } else {
+            Told::Not
+        };
+        (cpu, told)
     }
 
     /// A thread comes to wait on a core, from sleep or from another.
@@ -540,17 +573,23 @@ impl Host {
         }
     }
 
-    /// A core looks at what has changed for it, at marks too if it is interrupted for that.
-    pub(super) fn act<W: Work>(&mut self, cpu: u32, interrupted: bool, scene: &mut Scene<'_, W>) {
+    /// A core looks at what has changed for it, at marks too if it comes to know.
+    pub(super) fn act<W: Work>(&mut self, cpu: u32, told: Told, scene: &mut Scene<'_, W>) {
         match self.cores[cpu as usize].doing {
             Doing::Idle(_) => self.kick(cpu, scene),
             // It will, as its thread goes to sleep.
             Doing::Thread if self.cores[cpu as usize].leaving => {}
             Doing::Thread
-                if self.cores[cpu as usize].resched || interrupted && self.looks(cpu, scene) =>
+                if self.cores[cpu as usize].resched
+                    || told != Told::Not && self.looks(cpu, scene) =>
             {
                 self.reckon(cpu, scene.now());
-                self.schedule(cpu, scene);
+                if told == Told::Itself {
+                    // It is out of its guest.
+                    self.schedule(cpu, scene);
+                } else {
+                    self.stop(cpu, self.costs.stop_woken, scene);
+                }
             }
             Doing::Thread => {
                 self.await_exit(cpu, scene);
@@ -587,7 +626,7 @@ impl Host {
         self.balance(cpu, scene);
         if self.cores[cpu as usize].doing == Doing::Thread {
             if self.looks(cpu, scene) {
-                self.schedule(cpu, scene);
+                self.stop(cpu, self.costs.stop, scene);
             } else {
                 self.await_exit(cpu, scene);
             }

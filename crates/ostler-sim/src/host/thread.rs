@@ -98,6 +98,8 @@ pub(super) struct Thread {
     pub moved: u64,
     /// When it was stopped in its guest, if it hasn't had a core since.
     pub stopped: Option<Nanos>,
+    /// It has paid for that, on its way out.
+    pub paid: bool,
     pub switches: u64,
     pub migrations: u64,
 }

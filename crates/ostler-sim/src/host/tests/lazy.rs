@@ -91,20 +91,48 @@ fn a_core_that_shares_no_cache_with_the_wakers_is_interrupted() {
     assert_eq!(waits(&mut beside(Kernel::Linux7_3, false))[97], 0);
 }
 
+/// Whoever another core wakes waits until that has told this one and the guest is left, which does nothing meanwhile but for what it takes until it hears of it; who is woken
+/// by whoever leaves its core to it waits for nothing.
+#[test]
+fn who_makes_room_is_out_of_its_guest_first() {
+    let world = |in_kernel| {
+        let mut world = beside(Kernel::Linux7_3, false);
+        (world.host.costs.stop, world.host.costs.stop_woken) = (50_000, 170_000);
+        world.work.acts[2].in_kernel = in_kernel;
+        world
+    };
+    let mut stopped = world(false);
+    assert_eq!(waits(&mut stopped)[5..95], [170_000; 90]);
+    // All that it had but what it was told it has done: a stop and a switch each time.
+    let (time, done) = (
+        stopped
+            .host
+            .view(stopped.now())
+            .thread_time(ThreadId(4))
+            .ran,
+        stopped.work.acts[2].did,
+    );
+    let lost = (time - done) as f64 / stopped.host.threads[4].switches as f64;
+    let each = (50_000 + stopped.host.costs.switch) as f64;
+    assert!((lost / each - 1.0).abs() < 0.02, "{lost} for {each}");
+    assert!(waits(&mut world(true))[95] > 170_000);
+}
+
 /// A guest leaves again to set its next tick when it has handled one, and one that its tick took off has that tick to handle when it is back.
 #[test]
 fn a_mark_is_seen_when_the_guest_sets_its_next_tick() {
     let world = |tick_exit| {
         let mut world = beside(Kernel::Linux7_3, true);
         // Where a stop costs nothing nobody asks for ticks.
-        (world.host.costs.stop, world.host.costs.tick_exit) = (1, tick_exit);
+        (world.host.costs.stop, world.host.costs.tick_exit) = (1000, tick_exit);
         world.work.acts[2].timer = Some(2_000_000);
         world
     };
     let (without, with) = (waits(&mut world(0))[50], waits(&mut world(1_000_000))[50]);
     assert!(with > 0 && with < without / 2, "{with} for {without}");
     let mut world = world(100_000);
-    let handled = world.host.costs.switch + 1 + 100_000;
+    // What it takes to be stopped was before.
+    let handled = world.host.costs.switch + 100_000;
     let (mut before, mut back) = (Nanos::ZERO, 0);
     while world.now() < SECOND {
         let at = world.queue.next_at().unwrap();
