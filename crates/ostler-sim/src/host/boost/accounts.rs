@@ -185,7 +185,7 @@ impl Boost {
         }
         self.members[thread as usize] = member;
         if let (Some(waits), Some(lender)) = (waits, lender) {
-            self.members[waits as usize] = lender;
+            self.changes(waits, lender);
         }
     }
 
@@ -201,8 +201,17 @@ impl Boost {
         }
         let (mine, theirs) = two(&mut self.guests, pays.guest as usize, paid.guest as usize);
         pays.vcpu.pay(&self.config, mine, (&mut paid.vcpu, theirs));
-        self.members[first as usize] = pays;
-        self.members[second as usize] = paid;
+        self.changes(first, pays);
+        self.changes(second, paid);
+    }
+
+    /// A member that may wait is as told from now on.
+    fn changes(&mut self, thread: u32, member: Member) {
+        let known = &mut self.members[thread as usize];
+        let was = std::mem::replace(known, member);
+        if was.vcpu.vtime != member.vcpu.vtime {
+            self.shows(thread);
+        }
     }
 }
 
@@ -236,7 +245,7 @@ impl Boost {
         if paid > 0 {
             self.domains[wakes.domain as usize].stirred = true;
         }
-        self.members[met as usize] = waits;
+        self.changes(met, waits);
     }
 }
 

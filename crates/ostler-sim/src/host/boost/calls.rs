@@ -179,7 +179,7 @@ impl Boost {
         if taken.is_some() || self.stirs(thread) {
             self.domains[number as usize].stirred = true;
         }
-        self.insert(number, thread);
+        self.insert(number, thread, sight);
         let allowed = &sight.allowed[thread as usize];
         if !sight.idle.is_disjoint(allowed)
             && let Some(idle) = sight.idle.intersection(allowed).first()
@@ -487,7 +487,14 @@ impl Boost {
             }
             return;
         }
+        let (waits, knew) = (member.at == At::Waits, member.has_event);
         member.note_event(sight.now);
+        if waits && !knew {
+            self.shows(thread);
+        }
+        let Some(member) = self.member(thread) else {
+            return;
+        };
         if member.at != At::Waits || member.boosted || member.guest == NOBODY {
             return;
         }

@@ -55,12 +55,25 @@ pub fn config(settings: &ostler_model::BoostSettings) -> Config {
     }
 }
 
+/// A thread that waits in a domain, with what is asked of all of these whenever one comes or goes: what its member has ([`Boost::shows`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Waiting {
+    /// Its place: by the virtual time that it had when it came.
+    pub order: u64,
+    pub vtime: u64,
+    pub thread: u32,
+    pub guest: u32,
+    pub has_event: bool,
+    /// It may run on all of the domain's cores.
+    pub anywhere: bool,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Domain {
     pub now: u64,
     pub cores: Vec<u32>,
-    /// Threads that wait, by the virtual time that they had when they came.
-    pub queue: VecDeque<(u64, u32)>,
+    pub set: CpuSet,
+    pub queue: VecDeque<Waiting>,
     /// Somebody in the queue has to be told from its place there.
     pub stirred: bool,
 }
@@ -156,6 +169,7 @@ impl Boost {
             boost.domains.push(Domain {
                 now: 0,
                 cores: set.iter().map(|cpu| cpu.0).collect(),
+                set: *set,
                 queue: VecDeque::with_capacity(ROOM * set.len() as usize),
                 stirred: false,
             });
@@ -232,6 +246,10 @@ impl Boost {
     /// `boost_set_cpumask`: a thread is told where it may run. One that sleeps does so where it is to wake, as far as that is known.
     pub fn confined(&mut self, thread: u32, allowed: &CpuSet) {
         self.moved(thread);
+        if let Some((domain, at)) = self.place(thread) {
+            let domain = &mut self.domains[domain];
+            domain.queue[at].anywhere = domain.set.is_subset(allowed);
+        }
         let Some(member) = self.member(thread).filter(|member| member.rests()) else {
             return;
         };

@@ -2,7 +2,7 @@
 
 use ostler_boost::NOBODY;
 
-use super::{Boost, Sight};
+use super::{At, Boost, Sight, Waiting};
 use crate::host::fair::NONE;
 
 /// As far as the head of a queue is looked at, by what virtual times are now.
@@ -50,11 +50,11 @@ impl Boost {
             self.domains[number as usize].stirred = !head.calm;
             return head;
         }
-        let first = domain.queue.front().map(|(_, thread)| *thread);
-        match first.filter(|first| sight.may(*first, cpu)) {
+        let first = domain.queue.front().copied();
+        match first.filter(|first| sight.may(first.thread, cpu)) {
             Some(first) => Head {
-                first,
-                first_vtime: self.member(first).map_or(0, |member| member.vcpu.vtime),
+                first: first.thread,
+                first_vtime: first.vtime,
                 ..Head::NOBODY
             },
             None => self.look(number, cpu, 2, sight),
@@ -66,49 +66,85 @@ impl Boost {
             walked: true,
             ..Head::NOBODY
         };
+        let home = self.cores[cpu as usize].domain == number;
         let (mut searched, mut looked, mut before_it) = (0, 0, 0);
         let (before, after) = self.domains[number as usize].queue.as_slices();
         // Not by the iterator of both, which finds out for each entry which of them it is in.
         'queue: for part in [before, after] {
-            for (_, thread) in part {
+            for waits in part {
                 if searched >= SEARCH_MAX || looked >= most {
                     head.calm = false;
                     break 'queue;
                 }
                 searched += 1;
-                let Some(member) = self.member(*thread) else {
-                    continue;
-                };
+                debug_assert_eq!(
+                    Some(*waits),
+                    self.as_waiting(waits.order, waits.thread, sight)
+                );
+                let vtime = waits.vtime;
                 // What `stirs` says.
-                let event = member.has_event;
-                let vtime = member.vcpu.vtime;
                 if head.calm
-                    && (event
+                    && (waits.has_event
                         || ostler_boost::misplaced(&self.config, before_it, vtime)
-                        || self.guests[member.guest as usize].balance_ns > 0)
+                        || self.guests[waits.guest as usize].balance_ns > 0)
                 {
                     head.calm = false;
                 }
                 before_it = vtime;
-                if !sight.may(*thread, cpu) {
+                if !(home && waits.anywhere || sight.may(waits.thread, cpu)) {
                     continue;
                 }
                 looked += 1;
-                if event && head.urgent == NONE && member.guest != NOBODY {
-                    head.urgent = *thread;
+                if waits.has_event && head.urgent == NONE && waits.guest != NOBODY {
+                    head.urgent = waits.thread;
                 }
                 if vtime < head.first_vtime {
                     head.second = head.first;
                     head.second_vtime = head.first_vtime;
-                    head.first = *thread;
+                    head.first = waits.thread;
                     head.first_vtime = vtime;
                 } else if vtime < head.second_vtime {
-                    head.second = *thread;
+                    head.second = waits.thread;
                     head.second_vtime = vtime;
                 }
             }
         }
         head
+    }
+
+    /// How one is in its domain's queue, at a place.
+    fn as_waiting(&self, order: u64, thread: u32, sight: &Sight<'_>) -> Option<Waiting> {
+        let member = self.member(thread)?;
+        let set = &self.domains[member.domain as usize].set;
+        Some(Waiting {
+            order,
+            vtime: member.vcpu.vtime,
+            thread,
+            guest: member.guest,
+            has_event: member.has_event,
+            anywhere: set.is_subset(&sight.allowed[thread as usize]),
+        })
+    }
+
+    /// In which domain's queue one is, and where.
+    pub(super) fn place(&self, thread: u32) -> Option<(usize, usize)> {
+        let member = self
+            .member(thread)
+            .filter(|member| member.at == At::Waits)?;
+        let queue = &self.domains[member.domain as usize].queue;
+        let at = queue.iter().position(|waits| waits.thread == thread)?;
+        Some((member.domain as usize, at))
+    }
+
+    /// Shows in the queue what one that may wait there has now.
+    pub(super) fn shows(&mut self, thread: u32) {
+        if let Some((domain, at)) = self.place(thread)
+            && let Some(member) = self.member(thread).copied()
+        {
+            let waits = &mut self.domains[domain].queue[at];
+            waits.vtime = member.vcpu.vtime;
+            waits.has_event = member.has_event;
+        }
     }
 
     /// The least virtual time of the others on a thread's core, and whose it is; the greatest number: nobody is there. The worker that brings a vCPU its event
@@ -147,8 +183,8 @@ impl Boost {
     /// Takes the first that may run on a core: whether there was anybody.
     pub(super) fn take_first(&mut self, number: u32, cpu: u32, sight: &Sight<'_>) -> bool {
         let queue = &self.domains[number as usize].queue;
-        let first = queue.iter().find(|(_, thread)| sight.may(*thread, cpu));
-        let Some((_, thread)) = first.copied() else {
+        let mut threads = queue.iter().map(|waits| waits.thread);
+        let Some(thread) = threads.find(|thread| sight.may(*thread, cpu)) else {
             return false;
         };
         self.take(number, cpu, thread, sight)
@@ -162,17 +198,17 @@ impl Boost {
         }
         let mut least = None;
         let mut found = None;
-        for (at, (_, thread)) in queue.iter().take(LOOK_MAX).enumerate() {
-            let Some(member) = self.member(*thread) else {
+        for (at, waits) in queue.iter().take(LOOK_MAX).enumerate() {
+            let (thread, vtime) = (waits.thread, waits.vtime);
+            let Some(member) = self.member(thread) else {
                 break;
             };
-            let vtime = member.vcpu.vtime;
             let left = ostler_boost::left(&self.config, vtime, *least.get_or_insert(vtime));
             if left == 0 {
                 break;
             }
-            if member.cpu == cpu && sight.may(*thread, cpu) {
-                found = Some((at, (*thread, left)));
+            if member.cpu == cpu && sight.may(thread, cpu) {
+                found = Some((at, (thread, left)));
                 break;
             }
         }
@@ -199,7 +235,7 @@ impl Boost {
         sight: &Sight<'_>,
     ) -> bool {
         let queue = &mut self.domains[number as usize].queue;
-        let Some(at) = queue.iter().position(|(_, waits)| *waits == thread) else {
+        let Some(at) = queue.iter().position(|waits| waits.thread == thread) else {
             return false;
         };
         if !sight.may(thread, cpu) {
@@ -214,21 +250,23 @@ impl Boost {
     }
 
     /// In its order, or at the head.
-    pub(super) fn insert(&mut self, number: u32, thread: u32) {
+    pub(super) fn insert(&mut self, number: u32, thread: u32, sight: &Sight<'_>) {
         let member = self.member(thread).filter(|member| !member.ahead);
         let now = self.domains[number as usize].now;
         let order = member.map_or(0, |member| {
             ostler_boost::order(&self.config, member.vcpu.vtime, now)
         });
-        let queue = &mut self.domains[number as usize].queue;
-        let at = queue.partition_point(|(key, _)| *key <= order);
-        queue.insert(at, (order, thread));
+        if let Some(waits) = self.as_waiting(order, thread, sight) {
+            let queue = &mut self.domains[number as usize].queue;
+            let at = queue.partition_point(|other| other.order <= order);
+            queue.insert(at, waits);
+        }
     }
 
     /// Takes a thread out of whatever it waits in.
     pub fn remove(&mut self, thread: u32) {
         for domain in &mut self.domains {
-            domain.queue.retain(|(_, waits)| *waits != thread);
+            domain.queue.retain(|waits| waits.thread != thread);
         }
         for core in &mut self.cores {
             core.local.retain(|waits| *waits != thread);
