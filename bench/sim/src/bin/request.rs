@@ -9,7 +9,7 @@
 //! `polls RUN...` tells what softirqs of a NIC take, from its interrupt to the softirq's end, for what was received and for what was sent, where vectors are a ring's own: of runs that were traced
 //! (`--trace irq:irq_handler_entry,irq:softirq_entry,irq:softirq_exit`).
 //!
-//! `tails RUN...` tells what vCPUs and workers have left to do when they have told each other of a message, until they sleep, how long it takes a core that sleeps to switch to one that is woken, and how long vCPUs that took the core of who woke them are on it: medians of each rate, of runs that were traced
+//! `tails RUN...` tells what vCPUs and workers have left to do when they have told each other of a message, until they sleep, how long it takes a core that sleeps, or that a guest computes on, to switch to one that is woken, and how long vCPUs that took the core of who woke them are on it: medians of each rate, of runs that were traced
 //! (`--trace sched_switch,sched_waking`).
 //!
 //! `stretches RUN...` tells what vCPUs and workers take from the switch to them until they sleep, by what woke them and what they did, for each policy and rate, of runs that were traced

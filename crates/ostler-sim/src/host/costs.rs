@@ -54,7 +54,7 @@ pub struct HostCosts {
     pub kernel: Kernel,
     /// A switch of threads.
     pub switch: u64,
-    /// What one takes beyond that whose thread comes back to the guest that it was stopped in, whoever made it; 0: no more than any.
+    /// What one takes beyond that whose thread was in its guest, whoever made it: on its way out, and where it wasn't known that it would make room as it comes back; 0: no more than any.
     pub stop: u64,
     /// From when another core's thread wakes one that is to have a core, to the switch, where a guest's thread has that.
     pub stop_woken: u64,
