@@ -12,7 +12,7 @@ use worlds::{Class, outcome};
 const OUTCOMES: [(u64, Class, u64); 5] = [
     (1, Class::Fair, 3_755_022_298_916_964_264),
     (2, Class::Fair, 11_258_394_903_799_359_527),
-    (1, Class::Boost, 15_310_448_930_307_170_975),
+    (1, Class::Boost, 7_054_813_473_159_611_863),
     (1, Class::BoostWorkers, 6_892_126_514_324_222_423),
     (1, Class::Lazy, 7_419_425_184_220_860_587),
 ];

@@ -274,6 +274,9 @@ impl Host {
             // One that keeps its core after its work was told is asked as one that comes.
             let core = &self.cores[cpu as usize];
             let goes_on = next == prev && core.left > 0 && !core.ask;
+            if !goes_on && next == prev && core.done > 0 {
+                self.tell(next, cpu, scene);
+            }
             if goes_on || self.ask(next, cpu, scene) {
                 // By its exits until now nobody is seen that comes later.
                 self.has_exited(cpu, scene);

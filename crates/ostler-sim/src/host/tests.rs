@@ -298,6 +298,31 @@ fn all() -> CpuSet {
 
 const SECOND: Nanos = Nanos(1_000_000_000);
 
+/// Whoever has a core is told what it has done before it is asked anew, whatever came between: an interrupt, in which it had something else to do, and a look at who is to have the core.
+#[test]
+fn who_keeps_its_core_is_told_of_all_that_it_has_done() {
+    let one = topology(1, 1, 1, false);
+    let costs = costs_of(&one, Kernel::Linux6_12);
+    let mut world = world_with(&one, &[(None, all(), Habit::Spin)], costs);
+    let thread = world.host.own_threads();
+    let tell = |world: &mut World<Actors>| {
+        world
+            .act(|host, scene| host.notify(thread, None, scene))
+            .expect("time goes on");
+    };
+    world.run(Nanos(1_000_000)).expect("time goes on");
+    tell(&mut world);
+    let before = (world.work.acts[0].did, ran(&world, 0));
+    world.run(Nanos(1_500_000)).expect("time goes on");
+    interrupt(&mut world, 0, Kind::Device, 10_000);
+    tell(&mut world);
+    world.host.cores[0].resched = true;
+    world.run(Nanos(2_000_000)).expect("time goes on");
+    tell(&mut world);
+    let (did, had) = (world.work.acts[0].did - before.0, ran(&world, 0) - before.1);
+    assert_eq!((did, had), (990_000, 990_000));
+}
+
 #[test]
 fn one_thread_has_a_core_for_itself() {
     let mut world = world(&topology(1, 1, 2, false), &[(None, all(), Habit::Spin)]);
