@@ -372,6 +372,8 @@ mod tests {
         assert_eq!(lab.request.0 + lab.exit.0, ns(emulated::REQUEST));
         let kernel = lab.guest_rx.0 + lab.guest_tx.0 + lab.exit.0;
         assert_eq!(lab.nginx.0 + kernel, ns(emulated::REQUEST_NGINX));
+        let packets = (paper.nginx_packets, lab.nginx_packets);
+        assert_eq!(packets, (PACKETS_NGINX, PACKETS));
         assert!(lab.end.there() && !paper.end.there());
         // A wake-up is that in all: the host's switch and the interrupt are charged where they are.
         let switch = ns(host::SWITCH);
