@@ -118,6 +118,8 @@ pub struct Watcher {
     threads: Vec<SeenThread>,
     /// A core may sleep for so long while a thread waits that it could have; `None`: for ever.
     delay: Option<Nanos>,
+    /// The same of cores that share no cache with the one where it waits.
+    across: Nanos,
     violations: Vec<Violation>,
 }
 
@@ -157,10 +159,20 @@ impl Watcher {
             cores: cores.collect(),
             threads: Vec::new(),
             delay,
+            across: delay.unwrap_or(Nanos::ZERO),
             violations: Vec::new(),
         };
         watcher.see(view);
         watcher
+    }
+
+    /// The same, where cores may sleep for another time while a thread waits on one that shares no cache with them.
+    #[must_use]
+    pub fn across(self, delay: Nanos) -> Watcher {
+        Watcher {
+            across: delay,
+            ..self
+        }
     }
 
     /// Something has happened.
@@ -254,13 +266,16 @@ impl Watcher {
                 continue;
             };
             let waits = view.now().saturating_sub(since);
-            if waits <= delay {
+            if waits <= delay.min(self.across) {
                 continue;
             }
-            let allowed = view.allowed(thread);
+            let (allowed, on) = (view.allowed(thread), view.cpu(thread));
             let idle = self.cores.iter().find(|core| {
+                let near = view.shares_cache(on, core.cpu);
+                let delay = if near { delay } else { self.across };
                 matches!(core.doing, Doing::Idle(_))
                     && allowed.contains(core.cpu)
+                    && waits > delay
                     && view.now().saturating_sub(core.since) > delay
             });
             if let Some(core) = idle {

@@ -562,10 +562,11 @@ proptest! {
         let groups = threads.iter().filter_map(|(group, _, _)| *group).max().map_or(0, |g| g + 1);
         let mut changes = changes;
         changes.sort_unstable();
-        let balance = 2 * topology.cpus.len() as u64 * 1_000_000;
-        let delay = Nanos(89_000_000 + balance + world.host.costs.tick);
+        let delay = Nanos(16 * world.host.costs.tick);
         let delay = (!pinned).then_some(delay);
-        let mut watcher = Watcher::new(world.host.view(Nanos::ZERO), delay);
+        let balance = 2 * topology.cpus.len() as u64 * 1_000_000;
+        let across = Nanos(89_000_000 + balance + world.host.costs.tick);
+        let mut watcher = Watcher::new(world.host.view(Nanos::ZERO), delay).across(across);
         let until = Nanos(300_000_000);
         let mut frozen = [false; 3];
         for (at, group, what) in changes.into_iter().chain([(300, 0, 255)]) {

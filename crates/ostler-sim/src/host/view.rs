@@ -100,6 +100,11 @@ impl View<'_> {
         (known.state == State::Waits).then_some(known.since)
     }
 
+    /// Whether two cores share a last-level cache.
+    pub fn shares_cache(&self, one: CpuId, other: CpuId) -> bool {
+        self.host.map.shares_cache(one.0, other.0)
+    }
+
     /// The core that a thread is on, or was last.
     pub fn cpu(&self, thread: ThreadId) -> CpuId {
         CpuId(self.host.threads[thread.0 as usize].cpu)
