@@ -157,7 +157,7 @@ impl Host {
         if looker == Looker::Newly && self.overloaded.intersection(&there).is_empty() {
             return false;
         }
-        let failed = self.cores[cpu as usize].balance_failed;
+        let failed = self.cores[cpu as usize].balance_failed[level];
         // A core of which all that wait are pinned is out of it, and another is asked.
         let mut asked = there;
         while let Some((from, pair)) = self.busiest(cpu, level, &asked, looker, now)
@@ -165,7 +165,7 @@ impl Host {
             && let Some(source) = self.source(&from, amount, now)
         {
             if self.move_some(source, cpu, amount, looker, failed, now) > 0 {
-                self.cores[cpu as usize].balance_failed = 0;
+                self.cores[cpu as usize].balance_failed[level] = 0;
                 if looker != Looker::Newly {
                     self.look_again(cpu);
                 }
@@ -179,15 +179,15 @@ impl Host {
                 return false;
             }
             if matches!(amount, Amount::Threads(_)) && failed > self.costs.cache_nice_tries + 2 {
-                self.cores[cpu as usize].balance_failed = self.costs.cache_nice_tries + 1;
+                self.cores[cpu as usize].balance_failed[level] = self.costs.cache_nice_tries + 1;
                 self.push_running(source, cpu, scene);
             } else {
-                self.cores[cpu as usize].balance_failed = failed + 1;
+                self.cores[cpu as usize].balance_failed[level] = failed + 1;
             }
             return false;
         }
         if looker != Looker::Newly {
-            self.cores[cpu as usize].balance_failed = 0;
+            self.cores[cpu as usize].balance_failed[level] = 0;
         }
         false
     }

@@ -7,6 +7,7 @@ use ostler_model::Nanos;
 use super::capacity::{Taken, WHOLE};
 use super::costs::IDLE_STATES;
 use super::fair::{Average, NONE};
+use super::map::LEVELS;
 use crate::work::{FULL_SPEED, Interrupt};
 
 /// What a core does.
@@ -124,9 +125,9 @@ pub(super) struct Core {
     pub fair: u32,
     /// How many of these there were of late, each as [`WHOLE`].
     wanted: Average,
-    /// When each level is balanced next, and how often that has failed.
-    pub balance_at: [Nanos; 3],
-    pub balance_failed: u32,
+    /// When each level is balanced next, and how often that has failed (`nr_balance_failed`, a domain's own): what fails at one says nothing of others.
+    pub balance_at: [Nanos; LEVELS],
+    pub balance_failed: [u32; LEVELS],
     /// How long it slept the last times, ns; the next to be replaced.
     slept: [u32; 8],
     slept_at: usize,
@@ -167,8 +168,8 @@ impl Core {
             ran_before: 0,
             fair: 0,
             wanted: Average::default(),
-            balance_at: [Nanos::ZERO; 3],
-            balance_failed: 0,
+            balance_at: [Nanos::ZERO; LEVELS],
+            balance_failed: [0; LEVELS],
             slept: [0; 8],
             slept_at: 0,
             idle_since: Nanos::ZERO,

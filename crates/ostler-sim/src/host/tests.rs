@@ -541,7 +541,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     /// Time is where it should be. And where all float, no core sleeps for long while a thread waits: until averages whose half-life is 32 ms tell that the other group's cores are used, so that it counts as
-    /// overloaded and not as one with cores to spare (`group_is_overloaded`): 100 of 117 parts from nothing take 89 ms. Then comes a wide balance, after twice as many milliseconds as there are cores at most, at a tick. Where some are pinned Linux doesn't promise that, as cache groups that have as much to do are even, though all of one's is on one of its cores.
+    /// overloaded and not as one with cores to spare (`group_is_overloaded`): 100 of 117 parts from nothing take 89 ms. Then come two wide balances, each after as many milliseconds as there are cores, at a tick: the first may find that one thread is more than is to be moved, and what it is counts half at the second (`detach_tasks`, `nr_balance_failed`). Where some are pinned Linux doesn't promise that, as cache groups that have as much to do are even, though all of one's is on one of its cores.
     #[test]
     fn time_and_work_are_conserved(
         (topology, mut threads) in worlds(),
