@@ -17,12 +17,17 @@
 //!
 //! `client RUN...` finds what of the load generator's time goes with a request and what with a wake-up, of such runs.
 //!
+//! `asks RUN...` tells what the guest's vCPUs take to answer the steward that asks its agent, by policy, of runs in which little else is asked of the guest
+//! (`ostler lab run bench/sim/asks.toml --trace sched_switch,sched_waking`).
+//!
 //! `waits RUN...` tells how long the guest's vCPUs and workers waited for a core for an answer, of the same seconds, by policy, rate and round: of a run of the lab, or of a simulated one
 //! that was kept like one (`ostler sim SCENARIO --events RUN/events.jsonl --records RUN/results`).
 //!
 //! `loads FILE...` reads the JSON lines of runs, of the lab's and of simulated ones, and tells the guest's CPU time with its workers for an answer, by policy, rate and round: of all seconds but
 //! the first of each step.
 
+#[path = "../asks.rs"]
+mod asks;
 #[path = "../cells.rs"]
 mod cells;
 #[path = "../client.rs"]
@@ -108,6 +113,12 @@ enum Args {
         #[arg(long, default_value = "eth0")]
         nic: String,
     },
+    /// What a guest's vCPUs take to answer the steward, from traced runs of the lab in which little else is asked of it.
+    Asks {
+        /// Their folders.
+        #[arg(required = true)]
+        runs: Vec<PathBuf>,
+    },
     /// How long the guest's threads waited for cores for an answer, from runs with a steward, of the lab or simulated.
     Waits {
         /// Their folders.
@@ -130,6 +141,7 @@ fn main() -> Result<()> {
         Args::Tails { runs } => tails(&runs),
         Args::Stretches { runs, nic, least } => tell_stretches(&runs, &nic, least),
         Args::Client { runs, nic } => clients(&runs, &nic),
+        Args::Asks { runs } => tell_asks(&runs),
         Args::Waits { runs } => waits(&runs),
         Args::Loads { files } => loads(&files),
     }
@@ -457,6 +469,39 @@ fn clients(runs: &[PathBuf], nic: &str) -> Result<()> {
         say(&fit, ["a request", "a wake-up"], ns, seconds)
     );
     Ok(())
+}
+
+fn tell_asks(runs: &[PathBuf]) -> Result<()> {
+    let ns = instruction_ns(runs)?;
+    let mut all = Vec::new();
+    each_step(runs, |which, threads, lines, within| {
+        let took = asks::asks(lines, threads, &within, ns)?;
+        say_asks(which, &took, ns);
+        all.extend(took);
+        Ok(())
+    })?;
+    anyhow::ensure!(
+        !all.is_empty(),
+        "nobody asked anything; name runs with a steward that were traced with `--trace sched_switch,sched_waking`"
+    );
+    say_asks("all", &all, ns);
+    Ok(())
+}
+
+fn say_asks(which: &str, took: &[f64], ns: f64) {
+    if took.is_empty() {
+        return;
+    }
+    let instructions = |s: f64| s * 1e9 / ns;
+    let mean = took.iter().sum::<f64>() / took.len() as f64;
+    let off = took.iter().map(|took| (took - mean).powi(2)).sum::<f64>();
+    let error = (off / took.len() as f64).sqrt() / (took.len() as f64).sqrt();
+    println!(
+        "{which}: {:.0} ± {:.0} instructions an answer ({} of them)",
+        instructions(mean),
+        instructions(error),
+        took.len()
+    );
 }
 
 /// How long a guest's vCPUs and its workers waited for cores in a second.
