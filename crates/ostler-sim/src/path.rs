@@ -56,12 +56,16 @@ pub struct Costs {
     pub vhost_sleep: Nanos,
     /// Between ticks that a guest's vCPU keeps when it sleeps; zero: it stops them.
     pub guest_tick: Nanos,
+    /// How long after a message its connection's timer is due, where a guest's kernel lets it be when it answers; zero: it wakes nobody.
+    pub delayed_ack: Nanos,
     /// How long a vCPU that answers requests is in its guest at a time, in the mean; zero: exits that aren't in the path are as if there were none.
     pub serving_stay: Nanos,
     /// To set a guest's timer.
     pub set_timer: Nanos,
     /// What memcached's thread takes that sees to its lists, each time that it looks; zero: there is none.
     pub upkeep: Nanos,
+    /// What a guest's agent takes each time that the steward asks how the guest is, and between two of these; zero: nothing.
+    pub agent: [Nanos; 2],
     /// An interrupt in a guest.
     pub interrupt: Nanos,
     /// What it takes more where it is a tick that has woken a vCPU.
@@ -143,9 +147,11 @@ impl Default for Costs {
             vcpu_sleep: Nanos::ZERO,
             vhost_sleep: Nanos::ZERO,
             guest_tick: Nanos::ZERO,
+            delayed_ack: Nanos::ZERO,
             serving_stay: Nanos::ZERO,
             set_timer: Nanos::ZERO,
             upkeep: Nanos::ZERO,
+            agent: [Nanos::ZERO; 2],
             interrupt: ns(table::INTERRUPT),
             tick: Nanos::ZERO,
             ipi: ns(table::IPI),
@@ -203,6 +209,7 @@ impl Costs {
             answered: code(self.answered),
             set_timer: code(self.set_timer),
             upkeep: code(self.upkeep),
+            agent: [code(self.agent[0]), self.agent[1]],
             start: code(self.start),
             interrupt: code(self.interrupt),
             tick: code(self.tick),
@@ -242,9 +249,11 @@ impl Costs {
             guest_rx: ns(emulated::GUEST_RX),
             tick: ns(emulated::TICK),
             guest_tick: ns(emulated::GUEST_TICK),
+            delayed_ack: ns(table::DELACK),
             serving_stay: ns(emulated::SERVING_STAY),
             set_timer: ns(emulated::MISSED_TICK),
             upkeep: ns(emulated::UPKEEP),
+            agent: [ns(emulated::AGENT), ns(emulated::AGENT_ASKED)],
             ipi: ns(emulated::IPI),
             lock_spin: ns(emulated::LOCK_SPIN),
             vcpu_wake: beyond(emulated::VCPU_WAKE, switch)

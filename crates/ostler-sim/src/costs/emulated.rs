@@ -71,6 +71,10 @@ costs! {
     UPKEEP_WARMED = 0.138 Number, "docs/sim.md: memcached's `stats` in the lab's guest: 2852 of `moves_to_warm` by 20,644 of `cmd_get`, in vspace-ramp under time sharing with four queues, by hand; 0.12 to 0.17 of each four seconds";
     /// The share that write.
     UPKEEP_WRITTEN = 0.0323 Number, "docs/sim.md; crates/ostler-load/src/proto/keyspace.rs: one in 31";
+    /// What a guest's vCPUs take to tell the steward how it is, when it asks their agent, and to see to it that whoever is to stay on some of them does.
+    AGENT = 559_000.0 Instructions, "bench/sim/src/bin/request.rs asks: one run of bench/sim/asks.toml (878ebe5), mean of 70, 584,724 ± 25,938 (three policies: 463,170 to 667,396), less VCPU_WAKE and TICK, as the simulator has it woken by a timer";
+    /// Between questions.
+    AGENT_ASKED = 500_000_000.0 Nanos, "crates/ostler-guest/src/host/mod.rs: Timing::state_interval";
     /// How long a guest's kernel spins for a lock before its vCPU sleeps.
     LOCK_SPIN = 196_608.0 Instructions, "kernel/locking/qspinlock_paravirt.h, pv_wait_head_or_lock: SPIN_THRESHOLD, 2^15 turns, of six instructions each in Debian's 7.3.4 (objdump); docs/sim.md: in the lab's traces vCPUs are on their cores for 2.27 ms at the median where whoever woke them lost its core to them";
     /// From the waking of one whose core sleeps to the switch to it.

@@ -86,8 +86,8 @@ mod tests {
     use super::*;
 
     /// Kinds of places that a source may be.
-    const PLACES: [&str; 8] = [
-        "kernel/", "drivers/", "include/", "bench/", "docs/", "LAB", "table", "fig.",
+    const PLACES: [&str; 9] = [
+        "kernel/", "drivers/", "include/", "crates/", "bench/", "docs/", "LAB", "table", "fig.",
     ];
 
     #[test]

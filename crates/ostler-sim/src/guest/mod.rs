@@ -11,6 +11,7 @@
 //! | [`queue`] | the guest's scheduler: who is next on a vCPU |
 //! | [`place`] | on which vCPU a woken task runs, by what the guest knows of its host |
 //! | [`cache`] | files that are in memory, or not |
+//! | [`acks`] | when connections' timers are due |
 //! | [`upkeep`] | when memcached sees to its lists |
 //!
 //! Times in here are work: nanoseconds of a core at full speed. A guest's slices are measured so, too; what is stolen from it is not held against its
@@ -21,6 +22,7 @@
     reason = "numbers of vCPUs and tasks are far below 2^32"
 )]
 
+pub mod acks;
 pub mod cache;
 pub mod place;
 pub mod program;
@@ -34,6 +36,7 @@ use ostler_model::{Bytes, CpuId, GuestId, Nanos};
 
 use crate::random::Stream;
 use crate::work::{Effect, Effects, IoEvent, ThreadId};
+use acks::Acks;
 use cache::FileCache;
 use place::Placing;
 use program::{Barrier, Lock, Service};
@@ -208,9 +211,9 @@ pub struct Vcpu {
     pub completed: bool,
     /// A tick has come while it slept.
     pub ticked: bool,
-    /// Whether it keeps its tick when it sleeps: something else than that has come since it slept.
+    /// Whether it keeps its tick when it sleeps: a task has run since that woke it.
     pub ticks: bool,
-    /// When a tick is due that it has kept.
+    /// When its timer is due while it sleeps or is stopped: a tick that it has kept, or the first timer of its guest's connections.
     pub tick_at: Option<Nanos>,
     /// Tasks whose blocks have come.
     pub blocks: Vec<u32>,
@@ -337,6 +340,8 @@ pub struct Guest {
     pub dead: bool,
     /// When its first tick is: in a time between ticks, by when it booted, which nobody planned.
     pub ticks_from: Nanos,
+    /// Its connections' timers.
+    pub acks: Acks,
     /// When its thread looks that sees to what it keeps, where it has one.
     pub upkeep: Option<Upkeep>,
     /// What it counts by itself: rounds, blocks, operations.

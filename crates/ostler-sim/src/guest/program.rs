@@ -58,7 +58,7 @@ impl Program {
             | Program::Barrier { tasks, .. }
             | Program::Lock { tasks, .. }
             | Program::Disk { tasks } => *tasks,
-            Program::Upkeep { .. } => 1,
+            Program::Upkeep { .. } | Program::Agent { .. } => 1,
         }
     }
 

@@ -143,6 +143,13 @@ pub enum Program {
         /// How many items there are.
         keys: u32,
     },
+    /// The steward's agent, which that asks how the guest is ([`crate::tenants`]' timers).
+    Agent {
+        /// What an answer takes.
+        work: Nanos,
+        /// Between two questions.
+        every: Nanos,
+    },
     /// They have a disk bring or take one block after the other.
     Disk {
         /// How many there are.

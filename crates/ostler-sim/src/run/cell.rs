@@ -38,7 +38,16 @@ pub(super) fn run(
     let load = cell.load as usize;
     let start = nanos(scenario.settle_s * 1e9);
     let seed = order::seed_of(run.seed, cell);
-    let of = scenario::tenants(scenario, CellLoad { load, start, seed });
+    let steward = matches!(run.intents.get(&cell.policy), Some(Some(_)));
+    let of = scenario::tenants(
+        scenario,
+        CellLoad {
+            load,
+            start,
+            steward,
+            seed,
+        },
+    );
     let mut spec = of.spec.clone();
     // The host's own threads come first.
     spec.first_thread = scenario.host.cpus.count();

@@ -103,6 +103,7 @@ impl Run {
             let cell = scenario::CellLoad {
                 load,
                 start: Nanos::ZERO,
+                steward: true,
                 seed,
             };
             let tenants = scenario::tenants(&run.scenario, cell);

@@ -24,6 +24,8 @@ pub struct CellLoad {
     pub load: usize,
     /// When it begins.
     pub start: Nanos,
+    /// Whether there is a steward, who asks guests how they are.
+    pub steward: bool,
     /// Draws everything.
     pub seed: u64,
 }
@@ -109,7 +111,12 @@ pub fn tenants(scenario: &Scenario, cell: CellLoad) -> TenantsOf {
     };
     let guests = all().map(|(at, name)| {
         let guest = &scenario.guests[at];
-        guest_spec(guest, &name, keys(guest), &costs)
+        let mut spec = guest_spec(guest, &name, keys(guest), &costs);
+        let [work, every] = costs.agent;
+        let asks = cell.steward && work > Nanos::ZERO;
+        spec.programs
+            .extend(asks.then_some(Program::Agent { work, every }));
+        spec
     });
     // The lab's.
     let nic = if scenario.host.instruction_ns < emulated::FROM.value {

@@ -50,6 +50,7 @@ pub use steer::{Agent, Faults};
 pub use steered::{Housed, NIC};
 pub use tiers::{MemoryTold, MemoryUse, Phase as HeatPhase, TiersSpec};
 
+use crate::guest::acks::Acks;
 use crate::guest::cache::FileCache;
 use crate::guest::place::Placing;
 use crate::guest::program::{Barrier, Lock, Service};
@@ -304,6 +305,7 @@ impl Tenants {
             ticks_from: Nanos(
                 Stream::new(seed, "tick", number.into()).below(self.costs.guest_tick.0.max(1)),
             ),
+            acks: Acks::default(),
             upkeep: None,
             done: 0,
             stream: Stream::new(seed, "guest", number.into()),
@@ -442,6 +444,7 @@ fn add_program(guest: &mut Guest, program: Program) {
         Program::Serve { .. }
         | Program::Compute { .. }
         | Program::Upkeep { .. }
+        | Program::Agent { .. }
         | Program::Disk { .. } => {}
     }
     // Where the first of them are is of no account to most. Those that hand lines over are compared by it, and the vCPUs of low numbers are on neighbouring cores
@@ -546,7 +549,7 @@ impl Work for Tenants {
             SENT => self.may_say_sent(number as u32, now, out),
             MEMORY => self.memory_passes(now, out),
             BOOT => self.boot(number as u32, out),
-            TICK => self.tick((number >> 24) as u32, (number & 0xff_ffff) as u32, out),
+            TICK => self.tick((number >> 24) as u32, (number & 0xff_ffff) as u32, now, out),
             TIMER => self.timer((number >> 24) as u32, (number & 0xff_ffff) as u32, out),
             DISK => self.block_came((number >> 24) as u32, (number & 0xff_ffff) as u32, now, out),
             _ => {}

@@ -30,7 +30,9 @@ impl Tenants {
             Program::Compute { .. } | Program::Disk { .. } if guest.resting && alone => return,
             Program::Compute { .. } => Activity::Endless,
             Program::Disk { .. } => Activity::Work(self.costs.block),
-            Program::Upkeep { work, .. } => Activity::Work((*work).max(Nanos(1))),
+            Program::Upkeep { work, .. } | Program::Agent { work, .. } => {
+                Activity::Work((*work).max(Nanos(1)))
+            }
             Program::Barrier { part, .. } => Activity::Work(part.draw(&mut guest.stream)),
             Program::Lock { think, .. } => Activity::Work(think.draw(&mut guest.stream)),
         };
@@ -63,7 +65,7 @@ impl Tenants {
             (Program::Compute { .. }, _) => {
                 self.guests[g as usize].tasks[task as usize].activity = Activity::Endless;
             }
-            (Program::Upkeep { .. }, _) => self.keep_up(g, task, v),
+            (Program::Upkeep { .. } | Program::Agent { .. }, _) => self.keep_up(g, task, v, now),
             (Program::Disk { .. }, Phase::Think) => {
                 let work = Nanos(self.costs.exit.0);
                 guest.vcpus[v as usize]
@@ -200,6 +202,7 @@ impl Tenants {
             running.service.inbox.push_back(message);
             running.service.free.pop()
         };
+        self.will_acknowledge(g, message, now);
         if let Some(task) = woken {
             self.wake(g, task, Activity::Work(Nanos::ZERO), v, By::Socket, out);
         }

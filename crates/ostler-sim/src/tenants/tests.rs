@@ -4,6 +4,7 @@ mod locks;
 mod sent;
 mod shared;
 mod sockets;
+mod ticks;
 mod timers;
 
 use ostler_model::{CpuSet, Nanos, Ring};
@@ -36,6 +37,8 @@ fn free() -> Costs {
         vhost_sleep: Nanos(0),
         answered: Nanos(0),
         guest_tick: Nanos(0),
+        delayed_ack: Nanos(0),
+        agent: [Nanos(0); 2],
         serving_stay: Nanos(0),
         set_timer: Nanos(0),
         upkeep: Nanos(0),

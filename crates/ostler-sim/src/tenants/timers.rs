@@ -2,25 +2,35 @@
 //!
 //! Each is a timer of the host's, on the core that the vCPU had when it was set, or has had since: it interrupts whoever has that core when it is due (KVM's stays there until the vCPU is loaded
 //! elsewhere), wakes a vCPU that sleeps, and has one that runs leave its guest. memcached's thread that sees to its lists sleeps so ([`crate::guest::upkeep`]), up to a thousand times a second.
+//!
+//! The steward's agent is taken for one that wakes by itself whenever the steward asks it: what a worker takes to hand the question on is left out, as is what it takes to have others go to other vCPUs, or
+//! a NIC use other queues.
 
 use ostler_model::{CpuId, Nanos};
 
 use super::tasks::By;
 use super::{TIMER, Tenants};
+use crate::guest::upkeep::Upkeep;
 use crate::guest::{Activity, Phase, Program, Then};
 use crate::work::Effects;
 
 impl Tenants {
-    /// A thread that sees to what its guest keeps has looked, and sleeps; or it has slept, and looks.
-    pub(super) fn keep_up(&mut self, g: u32, task: u32, v: u32) {
+    /// A thread that sees to what its guest keeps has looked, and sleeps; or it has slept, and looks. So does an agent that answers.
+    pub(super) fn keep_up(&mut self, g: u32, task: u32, v: u32, now: Nanos) {
         let guest = &mut self.guests[g as usize];
         let entry = &mut guest.tasks[task as usize];
-        let Program::Upkeep { work, .. } = guest.programs[entry.program as usize].program else {
-            return;
-        };
-        let sleeps = match &mut guest.upkeep {
-            Some(upkeep) if entry.phase != Phase::Wait => upkeep.looks(),
-            _ => Nanos::ZERO,
+        let sleeps = entry.phase != Phase::Wait;
+        let (work, sleeps) = match guest.programs[entry.program as usize].program {
+            Program::Upkeep { work, .. } => {
+                let upkeep = guest.upkeep.as_mut().filter(|_| sleeps);
+                (work, upkeep.map_or(Nanos::ZERO, Upkeep::looks))
+            }
+            // All are asked at the same times, however long they take to answer.
+            Program::Agent { work, every } if sleeps => {
+                (work, Nanos(every.0 - now.0 % every.0.max(1)))
+            }
+            Program::Agent { work, .. } => (work, Nanos::ZERO),
+            _ => return,
         };
         if sleeps == Nanos::ZERO {
             entry.phase = Phase::Think;

@@ -84,7 +84,8 @@ impl Tenants {
             || !vcpu.blocks.is_empty()
             || !vcpu.due.is_empty();
         if told || vcpu.ticked {
-            vcpu.ticks = told;
+            // Until a task runs.
+            vcpu.ticks &= !vcpu.ticked;
             let tick = u64::from(vcpu.ticked) * self.costs.tick.0;
             let blocks = self.costs.block.0 * vcpu.blocks.len() as u64;
             let work = self.costs.interrupt.0 + tick + blocks;

@@ -1,7 +1,6 @@
 //! What requests that come together share, and packets that only acknowledge.
 
 use super::*;
-use crate::work::{Effect, Effects, Kind};
 
 const SERVICE: Nanos = Nanos::from_micros(40);
 const COPY: Nanos = Nanos::from_micros(6);
@@ -125,39 +124,6 @@ fn an_acknowledgement_that_is_lost_is_not_sent_again() {
     assert_eq!((books.sent, sent), (2, 3 + 7));
 }
 
-/// Interrupts that a lone vCPU has had by some times, where requests come at 1 ms and every so many ms after that, ten in all.
-fn interrupts(every_ms: u64, at_ms: &[u64]) -> Vec<u64> {
-    let costs = Costs {
-        guest_tick: Nanos::from_millis(4),
-        ..free()
-    };
-    let guests = vec![guest(1, 1, serve(1, Time::Fixed(SERVICE)))];
-    let one = |nth| LoadSpec {
-        start: Nanos::from_millis(every_ms * nth),
-        ..load(&[0], 1000.0, 0.0015, Arrivals::Even)
-    };
-    let mut world = world(guests, (0..10).map(one).collect(), costs, 5);
-    world.work.inner.guests[0].ticks_from = Nanos::ZERO;
-    let mut seen = Vec::new();
-    for ms in at_ms {
-        world.run(Nanos::from_millis(*ms));
-        seen.push(world.work.inner.guests[0].vcpus[0].interrupts);
-    }
-    world.check();
-    seen
-}
-
-#[test]
-fn a_vcpu_that_has_worked_keeps_its_tick_until_that_wakes_it() {
-    // At 1, 101, ... ms a request, at 4, 104, ... a tick, and no further.
-    assert_eq!(
-        interrupts(100, &[2, 5, 90, 102, 105, 190]),
-        [1, 2, 2, 3, 4, 4]
-    );
-    // At 1, 3, 5, ... 19 ms a request; in between, at 4, 8, 12, 16, 20 a tick.
-    assert_eq!(interrupts(2, &[2, 5, 14, 100]), [1, 3, 7 + 3, 10 + 5]);
-}
-
 /// A guest of one vCPU that is asked three times, a millisecond after each tenth of a second.
 fn thrice(costs: &Costs) -> Driver {
     let one = |nth: u64| LoadSpec {
@@ -270,109 +236,6 @@ fn answers_that_come_together_leave_one_after_the_other() {
             together * (COPY.0 + SENT.0) + together
         );
     }
-}
-
-/// Whoever booted when it liked has its ticks apart from others', and at any time of the host's.
-#[test]
-fn guests_ticks_are_where_the_seed_has_them() {
-    let costs = Costs {
-        guest_tick: Nanos::from_millis(4),
-        ..free()
-    };
-    let from = |seed| {
-        let guests = (0..20).map(|_| guest(1, 1, serve(1, Time::Fixed(SERVICE))));
-        let world = world(guests.collect(), Vec::new(), costs, seed);
-        let tenants = &world.work.inner;
-        (0..20)
-            .map(|g| tenants.next_tick(g, Nanos::from_secs(1)).expect("one"))
-            .collect::<Vec<_>>()
-    };
-    let first = from(5);
-    assert_eq!(first, from(5));
-    assert_ne!(first, from(6));
-    let quarters = |at: &Nanos| (at.0 - 1_000_000_001) / 1_000_000;
-    let drawn: std::collections::BTreeSet<u64> = first.iter().map(quarters).collect();
-    assert_eq!(drawn, (0..4).collect(), "of the four milliseconds after");
-}
-
-/// A vCPU that loses its core has its next tick there, too.
-#[test]
-fn a_vcpu_that_is_stopped_leaves_its_tick_behind() {
-    let costs = Costs {
-        guest_tick: Nanos::from_millis(4),
-        ..free()
-    };
-    let spins = Program::Compute {
-        tasks: 1,
-        round: Nanos::from_millis(1),
-    };
-    let mut world = world(vec![guest(1, 1, spins)], Vec::new(), costs, 5);
-    world.run(Nanos::from_millis(10));
-    world.act(|tenants, now, _| {
-        let vcpu = &tenants.guests[0].vcpus[0];
-        let (thread, cpu) = (vcpu.thread, vcpu.cpu);
-        assert_eq!(vcpu.tick_at, None, "it has run since it came up");
-        let mut out = Effects::default();
-        tenants.left(thread, cpu, now, &mut out);
-        let [Effect::Alarm { at, .. }] = out.0[..] else {
-            panic!("an alarm and nothing else: {out:?}");
-        };
-        assert!(at > now && at <= now.saturating_add(Nanos::from_millis(4)));
-        assert_eq!(tenants.guests[0].vcpus[0].tick_at, Some(at));
-    });
-}
-
-/// So a core that has been marked for somebody looks, whether or not it is for the vCPU whose timer that is.
-#[test]
-fn a_tick_that_a_vcpu_has_kept_interrupts_the_core_that_it_had_last() {
-    let costs = Costs {
-        guest_tick: Nanos::from_millis(4),
-        ..free()
-    };
-    let guests = vec![guest(1, 1, serve(1, Time::Fixed(SERVICE)))];
-    let one = load(&[0], 1000.0, 0.0015, Arrivals::Even);
-    let mut world = world(guests, vec![one], costs, 5);
-    world.run(Nanos::from_millis(2));
-    let (interrupts, token) = world.act(|tenants, now, _| {
-        let (before, mut out) = (tenants.guests[0].vcpus[0].interrupts, Effects::default());
-        tenants.tick(0, 0, &mut out);
-        let cpu = tenants.guests[0].vcpus[0].cpu;
-        let [Effect::Interrupt { cpu: at, interrupt }] = out.0[..] else {
-            panic!("an interrupt and nothing else: {out:?}");
-        };
-        assert_eq!((at, interrupt.kind), (cpu, Kind::Timer));
-        assert_eq!(tenants.guests[0].vcpus[0].interrupts, before, "not yet");
-        let mut out = Effects::default();
-        tenants.interrupted(cpu, interrupt.token, now, &mut out);
-        let wakes = Effect::Notify {
-            thread: tenants.guests[0].vcpus[0].thread,
-            from: Some(cpu),
-        };
-        assert_eq!(out.0, [wakes]);
-        (
-            tenants.guests[0].vcpus[0].interrupts - before,
-            interrupt.token,
-        )
-    });
-    assert_eq!(interrupts, 1);
-    world.act(|tenants, now, _| {
-        // One that is stopped has left it behind, and isn't woken: the tick is still to come when it has a core again.
-        tenants.guests[0].vcpus[0].told = crate::guest::Told::Poll;
-        let cpu = tenants.guests[0].vcpus[0].cpu;
-        let mut out = Effects::default();
-        tenants.tick(0, 0, &mut out);
-        let [Effect::Interrupt { cpu: at, .. }] = out.0[..] else {
-            panic!("an interrupt and nothing else: {out:?}");
-        };
-        assert_eq!(at, cpu);
-        let mut out = Effects::default();
-        tenants.interrupted(cpu, token, now, &mut out);
-        assert_eq!(out.0, []);
-        // One that has a core has taken it along.
-        tenants.guests[0].vcpus[0].on = Some(cpu);
-        tenants.tick(0, 0, &mut out);
-        assert_eq!(out.0, []);
-    });
 }
 
 #[test]
