@@ -61,7 +61,7 @@ pub fn spans(
                     answers[nth] += 1.0;
                 }
             }
-            Seen::Waking { .. } | Seen::Msi => {}
+            Seen::Waking { .. } | Seen::Msi | Seen::Enters | Seen::Leaves => {}
             Seen::Switch { sleeps, next } => {
                 cores.insert(cpu, (next, at));
                 if let Some(spans) = clients.get_mut(&own) {

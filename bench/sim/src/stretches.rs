@@ -3,6 +3,9 @@
 //! Stretches of the same kind have the same steps in the same order, so what lies between two of them can be compared. One that is taken off its core between isn't told. An event takes time of whoever is traced:
 //! what a trace's events take is known ([`EVENT`]), and left out. Medians are of stretches in which nothing else happened; means have what did, a tick or a message that came meanwhile.
 //!
+//! Where a core's interrupts and softirqs are traced, too, what they take is none of the stretch in which they come: a kernel that doesn't tell their time apart has threads' time with it, and what is left of it here is how the
+//! core comes into the first handler and back.
+//!
 //! Where a guest's interrupts are traced, too, those that a worker sends are told apart: for what it has sent since the one before, or for what it has received.
 
 use std::collections::{BTreeMap, HashMap};
@@ -77,14 +80,17 @@ struct Stretch {
     last: f64,
     /// What was traced since.
     events: u32,
+    /// What interrupts took since.
+    interrupts: f64,
 }
 
 impl Stretch {
     fn step(&mut self, step: Step, at: f64, event: f64) {
-        let before = at - self.last - f64::from(self.events) * event;
+        let before = at - self.last - f64::from(self.events) * event - self.interrupts;
         self.steps.push((step, before));
         self.last = at;
         self.events = 1;
+        self.interrupts = 0.0;
     }
 }
 
@@ -103,6 +109,8 @@ pub fn stretches(
     // Workers that have sent something since they last interrupted their guest, and for what that was.
     let mut sent: HashMap<u32, bool> = HashMap::new();
     let mut rings: HashMap<u32, Step> = HashMap::new();
+    // By core: how many handlers and softirqs are within each other, and since when the first is, or the last of those that follow each other.
+    let mut within_interrupts: HashMap<u32, (u32, f64)> = HashMap::new();
     for line in lines {
         let line = line?;
         let Some((at, cpu, seen)) = seen(&line) else {
@@ -110,6 +118,10 @@ pub fn stretches(
         };
         let own = cores.get(&cpu).copied().unwrap_or(0);
         let kind = threads.get(&own);
+        // What is traced there is of the time that is left out.
+        let interrupted = within_interrupts
+            .get(&cpu)
+            .is_some_and(|(depth, _)| *depth > 0);
         match seen {
             Seen::Waking { pid, by_irq, .. } => {
                 let by = match kind.filter(|_| !by_irq) {
@@ -122,7 +134,7 @@ pub fn stretches(
                     match threads.get(&pid).filter(|_| !by_irq) {
                         Some(Kind::Vcpu) => stretch.step(Step::Vcpu, at, event),
                         Some(Kind::Worker) => stretch.step(Step::Worker, at, event),
-                        None => stretch.events += 1,
+                        None => stretch.events += u32::from(!interrupted),
                     }
                 }
             }
@@ -133,7 +145,7 @@ pub fn stretches(
                 }
                 match running.get_mut(&own) {
                     Some(stretch) if own_nic => stretch.step(Step::Transmits, at, event),
-                    Some(stretch) => stretch.events += 1,
+                    Some(stretch) => stretch.events += u32::from(!interrupted),
                     None => {}
                 }
             }
@@ -144,6 +156,24 @@ pub fn stretches(
                 };
                 rings.insert(own, step);
                 if let Some(stretch) = running.get_mut(&own) {
+                    stretch.events += 1;
+                }
+            }
+            Seen::Enters => {
+                let (depth, since) = within_interrupts.entry(cpu).or_default();
+                if *depth == 0 {
+                    *since = at;
+                }
+                *depth += 1;
+            }
+            Seen::Leaves => {
+                let (depth, since) = within_interrupts.entry(cpu).or_default();
+                *depth = depth.saturating_sub(1);
+                if *depth == 0
+                    && let Some(stretch) = running.get_mut(&own)
+                {
+                    // What is written as it ends takes its time after that.
+                    stretch.interrupts += at - since.max(stretch.last);
                     stretch.events += 1;
                 }
             }
@@ -173,6 +203,7 @@ pub fn stretches(
                         steps: Vec::new(),
                         last: at,
                         events: 1,
+                        interrupts: 0.0,
                     };
                     running.insert(next, stretch);
                 }
@@ -233,6 +264,28 @@ mod tests {
             ),
         ];
         assert_eq!(all, wanted.map(|(what, before)| (what.to_owned(), before)));
+    }
+
+    /// A handler of 20 us and a softirq of 60 after it, in which another is interrupted and somebody is woken, come into the first stretch.
+    #[test]
+    fn what_interrupts_take_is_none_of_a_stretch() {
+        let text = "\
+            <idle>-0 [000] d.s3. 1.000000: sched_waking: comm=vhost-4 pid=7 prio=120 target_cpu=000
+            <idle>-0 [000] d..2. 1.000100: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=vhost-4 next_pid=7 next_prio=120
+            vhost-4-7 [000] d.h.. 1.000110: irq_handler_entry: irq=24 name=eth0-rx-0
+            vhost-4-7 [000] d.h.. 1.000130: irq_handler_exit: irq=24 ret=handled
+            vhost-4-7 [000] ..s.. 1.000140: softirq_entry: vec=3 [action=NET_RX]
+            vhost-4-7 [000] d.H1. 1.000150: irq_handler_entry: irq=25 name=eth0-tx-0
+            vhost-4-7 [000] d.H1. 1.000160: irq_handler_exit: irq=25 ret=handled
+            vhost-4-7 [000] d.s3. 1.000170: sched_waking: comm=vhost-4 pid=8 prio=120 target_cpu=001
+            vhost-4-7 [000] ..s.. 1.000200: softirq_exit: vec=3 [action=NET_RX]
+            vhost-4-7 [000] d..2. 1.000300: sched_switch: prev_comm=vhost-4 prev_pid=7 prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120";
+        let threads = HashMap::from([(7, Kind::Worker)]);
+        let lines = text.lines().map(|line| Ok(line.trim().to_owned()));
+        let all = stretches(lines, &threads, "eth0", &(0.0..2.0), 1e-6).expect("a trace");
+        let times = all.into_values().next().expect("one");
+        // 200 us, less 20 and 60, and less what the switch and two ends take that are written.
+        assert_eq!((times[0][0] * 1e6).round(), 200.0 - 80.0 - 3.0);
     }
 
     #[test]

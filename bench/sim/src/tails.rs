@@ -27,6 +27,10 @@ pub enum Seen {
     Transmit { dev: String, by_irq: bool },
     /// A guest is interrupted.
     Msi,
+    /// A handler or a softirq begins.
+    Enters,
+    /// It ends.
+    Leaves,
 }
 
 /// When, on which core, and what.
@@ -59,6 +63,8 @@ pub fn seen(line: &str) -> Option<(f64, u32, Seen)> {
             by_irq,
         },
         "kvm_msi_set_irq" => Seen::Msi,
+        "irq_handler_entry" | "softirq_entry" => Seen::Enters,
+        "irq_handler_exit" | "softirq_exit" => Seen::Leaves,
         _ => return None,
     };
     Some((at.parse().ok()?, cpu.parse().ok()?, seen))
@@ -136,7 +142,7 @@ pub fn tails(
                     }
                 }
             }
-            Seen::Transmit { .. } | Seen::Msi => {}
+            Seen::Transmit { .. } | Seen::Msi | Seen::Enters | Seen::Leaves => {}
             Seen::Switch { sleeps, next } => {
                 let run = cores.insert(
                     cpu,
