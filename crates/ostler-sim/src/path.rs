@@ -393,8 +393,8 @@ mod tests {
         // And what comes after an answer is a part of its request, but for the vCPU's way to sleep.
         assert_eq!(lab.answered.0 + lab.vcpu_sleep.0, ns(emulated::ANSWERED));
         assert!(lab.answered.0 + lab.guest_rx.0 + lab.guest_tx.0 < lab.request.0);
-        // What stretches have of a worker is what least squares have of it, a request's 13,740 instructions with a standard error of 800.
+        // Least squares have a request's 13,740 instructions of a worker, with the interrupts that come meanwhile; stretches are without them.
         let worker = lab.vhost_rx.0 + lab.vhost_tx.0 + lab.vhost_sent.0;
-        assert!(worker.abs_diff(137_400) < 8000, "{worker}");
+        assert!((100_000..137_400).contains(&worker), "{worker}");
     }
 }

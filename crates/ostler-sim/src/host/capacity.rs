@@ -1,7 +1,7 @@
 //! What of a core is left to threads: interrupts take the rest.
 //!
-//! As Linux has it where it is built to count the time of interrupts by itself (`CONFIG_IRQ_TIME_ACCOUNTING`), which is how threads here are charged
-//! too: an average of that time that forgets half of it in 32 ms (`update_irq_load_avg`, kernel/sched/pelt.c), and a core's capacity is what it leaves
+//! As Linux has it where it is built to count the time of interrupts by itself (`CONFIG_IRQ_TIME_ACCOUNTING`): elsewhere threads are charged for what interrupts take of their cores
+//! ([`super::costs::Kernel::tells_interrupts_apart`]), and all cores are whole. It is an average of that time that forgets half of it in 32 ms (`update_irq_load_avg`, kernel/sched/pelt.c), and a core's capacity is what it leaves
 //! (`scale_rt_capacity`, kernel/sched/fair.c; there are no threads of other classes that would take of it). A core on which less than 100 of 117 parts
 //! is left (`check_cpu_capacity`) has its only thread be taken by a core that sleeps and has enough more left (`nohz_balancer_kick`,
 //! `sched_reduced_capacity`, `need_active_balance`); where more threads wait, loads are weighed by it ([`super::balance`]). Which core a thread wakes
@@ -43,6 +43,9 @@ impl Taken {
 impl Host {
     /// What of a core is left to threads, parts of [`WHOLE`].
     pub(super) fn capacity(&mut self, cpu: u32, now: Nanos) -> u64 {
+        if !self.costs.kernel.tells_interrupts_apart() {
+            return WHOLE;
+        }
         let core = &mut self.cores[cpu as usize];
         let running_now = match core.doing {
             Doing::Hard | Doing::Soft => now.0 - core.since.0,

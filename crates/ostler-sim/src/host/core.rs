@@ -121,6 +121,8 @@ pub(super) struct Core {
     pub ticking: bool,
     /// What its thread had run when it came.
     pub ran_before: u64,
+    /// What interrupts took of threads that are charged for it, ns.
+    pub held: u64,
     /// Threads of the fair class that would run, the one that does among them.
     pub fair: u32,
     /// How many of these there were of late, each as [`WHOLE`].
@@ -166,6 +168,7 @@ impl Core {
             deferred: false,
             ticking: false,
             ran_before: 0,
+            held: 0,
             fair: 0,
             wanted: Average::default(),
             balance_at: [Nanos::ZERO; LEVELS],

@@ -41,6 +41,12 @@ impl Kernel {
         self == Kernel::Linux7_3
     }
 
+    /// Whether the time of interrupts is nobody's (`CONFIG_IRQ_TIME_ACCOUNTING`, which Debian's kernels aren't built with); else it is the thread's whose core they take, and no core is less for them
+    /// ([`super::capacity`]).
+    pub fn tells_interrupts_apart(self) -> bool {
+        self == Kernel::Linux6_12
+    }
+
     /// Whether it preempts lazily ([`super::preempt`]).
     pub fn is_lazy(self) -> bool {
         self == Kernel::Linux7_3

@@ -47,13 +47,7 @@ impl Host {
                 thread.time.ran += past;
                 thread.since = now;
                 thread.ran_at = now;
-                if thread.boost {
-                    if let Some(boost) = self.boost.as_deref_mut() {
-                        boost.spend(running, past);
-                    }
-                } else if self.charge(running, cpu, past) {
-                    self.mark(cpu);
-                }
+                self.spend(running, cpu, past);
                 return;
             }
             Doing::Hard => lessen(core.hard.front_mut(), progress(past, factor)),
@@ -64,6 +58,22 @@ impl Host {
             let thread = &mut self.threads[running as usize];
             thread.time.held += past;
             thread.since = now;
+            if !self.costs.kernel.tells_interrupts_apart() {
+                thread.ran_at = now;
+                self.cores[cpu as usize].held += past;
+                self.spend(running, cpu, past);
+            }
+        }
+    }
+
+    /// Charges the thread that has a core for a time there.
+    fn spend(&mut self, thread: u32, cpu: u32, time: u64) {
+        if self.threads[thread as usize].boost {
+            if let Some(boost) = self.boost.as_deref_mut() {
+                boost.spend(thread, time);
+            }
+        } else if self.charge(thread, cpu, time) {
+            self.mark(cpu);
         }
     }
 

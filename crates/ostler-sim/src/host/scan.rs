@@ -32,7 +32,7 @@ impl Host {
             Doing::Thread => now.0 - core.since.0,
             _ => 0,
         };
-        let had = core.time.threads + running_now;
+        let had = core.time.threads + core.held + running_now;
         core.used.pass(now.0, had)
     }
 

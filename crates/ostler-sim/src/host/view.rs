@@ -78,6 +78,15 @@ impl View<'_> {
         time
     }
 
+    /// What its kernel says of a time that a thread has run: where that doesn't tell interrupts apart, with those that came meanwhile.
+    pub fn charged(&self, time: ThreadTime) -> u64 {
+        if self.host.costs.kernel.tells_interrupts_apart() {
+            time.ran
+        } else {
+            time.ran + time.held
+        }
+    }
+
     /// How long a thread has been there, or was.
     pub fn lifetime(&self, thread: ThreadId) -> Nanos {
         let known = &self.host.threads[thread.0 as usize];
@@ -163,7 +172,7 @@ impl View<'_> {
             guest: id.clone(),
             vcpus: members().count() as u32,
             io_vcpus: members().filter(|m| m.vcpu.does_io(&boost.config)).count() as u32,
-            ran: Nanos(times().map(|time| time.ran).sum()),
+            ran: Nanos(times().map(|time| self.charged(time)).sum()),
             waited: Nanos(times().map(|time| time.waited).sum()),
             served: Nanos(boost.service_ran(number)),
             balance_ns: account.balance_ns,

@@ -25,7 +25,9 @@ pub(super) struct Sampler {
 fn had(guest: &StewardGuest, view: &View<'_>, tenants: &Tenants) -> Had {
     let threads = guest.vcpus.iter().chain(&guest.vhost);
     Had {
-        ran: threads.map(|thread| view.thread_time(*thread).ran).sum(),
+        ran: threads
+            .map(|thread| view.charged(view.thread_time(*thread)))
+            .sum(),
         work: rounds(tenants.done(guest.number)),
     }
 }

@@ -164,7 +164,7 @@ impl Steward {
             let known = std::mem::replace(&mut threads[thread.0 as usize], time);
             let since = |new: u64, old: u64| Nanos(if first { 0 } else { new - old });
             ThreadUsage {
-                run: since(time.ran, known.ran),
+                run: since(view.charged(time), view.charged(known)),
                 wait: since(time.waited, known.waited),
             }
         };

@@ -104,3 +104,49 @@ fn of_many_threads_fewer_are_where_interrupts_are() {
     let few = waits(50_000);
     assert!((3..=4).contains(&few), "{few}");
 }
+
+/// A kernel that doesn't tell interrupts apart has whoever they come upon pay for them, and all cores are whole to it.
+#[test]
+fn whose_core_interrupts_take_pays_for_them_where_they_are_not_told_apart() {
+    let pinned = (None, CpuSet::single(CpuId(0)), Habit::Spin);
+    let topology = topology(1, 1, 2, false);
+    let outcome = |kernel| {
+        let mut world = world_with(&topology, &[pinned, pinned], costs_of(&topology, kernel));
+        let first = ThreadId(world.host.own_threads());
+        // Three tenths of the time of one of two alone, a tenth of a millisecond at a time.
+        while world.now() < SECOND {
+            let next = world.now().saturating_add(Nanos::from_micros(100));
+            world.run(next).unwrap();
+            if world.host.view(next).running(CpuId(0)) == Some(first) {
+                interrupt(&mut world, 0, Kind::Softirq, 30_000);
+            }
+        }
+        let now = world.now();
+        let view = world.host.view(now);
+        let times = [first.0, first.0 + 1].map(|thread| view.thread_time(ThreadId(thread)));
+        let charged = times.map(|time| view.charged(time) as f64 / 1e9);
+        let ran = times.map(|time| time.ran as f64 / 1e9);
+        let used = world.host.used(0, now);
+        (charged, ran, used, world.host.capacity(0, now))
+    };
+    let near = |one: f64, other: f64| (one - other).abs() < 0.03;
+
+    let (charged, ran, used, capacity) = outcome(Kernel::Linux6_12);
+    assert!(
+        charged
+            .iter()
+            .zip(&ran)
+            .all(|(one, other)| (one - other).abs() < 1e-12)
+    );
+    assert!(near(ran[0], ran[1]), "{ran:?}");
+    assert!(used < WHOLE * 9 / 10 && capacity < WHOLE * 9 / 10);
+
+    let (charged, ran, used, capacity) = outcome(Kernel::Linux7_3);
+    assert!(
+        near(charged[0], 0.5) && near(charged[1], 0.5),
+        "{charged:?}"
+    );
+    assert!(near(ran[0], 0.5 * 0.7) && near(ran[1], 0.5), "{ran:?}");
+    assert!(used > WHOLE * 98 / 100, "{used}");
+    assert_eq!(capacity, WHOLE);
+}
