@@ -94,6 +94,31 @@ impl Stretch {
     }
 }
 
+/// By core: how many handlers and softirqs are within each other, and since when the first is.
+#[derive(Default)]
+struct Interrupts(HashMap<u32, (u32, f64)>);
+
+impl Interrupts {
+    fn within(&self, cpu: u32) -> bool {
+        self.0.get(&cpu).is_some_and(|(depth, _)| *depth > 0)
+    }
+
+    fn enter(&mut self, cpu: u32, at: f64) {
+        let (depth, since) = self.0.entry(cpu).or_default();
+        if *depth == 0 {
+            *since = at;
+        }
+        *depth += 1;
+    }
+
+    /// One ends; since when the core was in interrupts, if it is in none any more.
+    fn leave(&mut self, cpu: u32) -> Option<f64> {
+        let (depth, since) = self.0.entry(cpu).or_default();
+        *depth = depth.checked_sub(1)?;
+        (*depth == 0).then_some(*since)
+    }
+}
+
 /// The stretches of threads that begin within a time; `nic` is the host's, and `event` what an event takes, s: it is written when it happens, and takes its time before the next.
 pub fn stretches(
     lines: impl Iterator<Item = std::io::Result<String>>,
@@ -109,8 +134,7 @@ pub fn stretches(
     // Workers that have sent something since they last interrupted their guest, and for what that was.
     let mut sent: HashMap<u32, bool> = HashMap::new();
     let mut rings: HashMap<u32, Step> = HashMap::new();
-    // By core: how many handlers and softirqs are within each other, and since when the first is, or the last of those that follow each other.
-    let mut within_interrupts: HashMap<u32, (u32, f64)> = HashMap::new();
+    let mut interrupts = Interrupts::default();
     for line in lines {
         let line = line?;
         let Some((at, cpu, seen)) = seen(&line) else {
@@ -119,9 +143,7 @@ pub fn stretches(
         let own = cores.get(&cpu).copied().unwrap_or(0);
         let kind = threads.get(&own);
         // What is traced there is of the time that is left out.
-        let interrupted = within_interrupts
-            .get(&cpu)
-            .is_some_and(|(depth, _)| *depth > 0);
+        let interrupted = interrupts.within(cpu);
         match seen {
             Seen::Waking { pid, by_irq, .. } => {
                 let by = match kind.filter(|_| !by_irq) {
@@ -159,17 +181,9 @@ pub fn stretches(
                     stretch.events += 1;
                 }
             }
-            Seen::Enters => {
-                let (depth, since) = within_interrupts.entry(cpu).or_default();
-                if *depth == 0 {
-                    *since = at;
-                }
-                *depth += 1;
-            }
+            Seen::Enters => interrupts.enter(cpu, at),
             Seen::Leaves => {
-                let (depth, since) = within_interrupts.entry(cpu).or_default();
-                *depth = depth.saturating_sub(1);
-                if *depth == 0
+                if let Some(since) = interrupts.leave(cpu)
                     && let Some(stretch) = running.get_mut(&own)
                 {
                     // What is written as it ends takes its time after that.
