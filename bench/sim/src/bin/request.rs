@@ -13,7 +13,7 @@
 //! (`--trace sched_switch,sched_waking`).
 //!
 //! `stretches RUN...` tells what vCPUs and workers take from the switch to them until they sleep, by what woke them and what they did, for each policy and rate, of runs that were traced
-//! (`--trace sched_switch,sched_waking,net:net_dev_start_xmit,kvm:kvm_msi_set_irq`).
+//! (`--trace sched_switch,sched_waking,net:net_dev_start_xmit,kvm:kvm_msi_set_irq`); what interrupts took meanwhile is left out where `irq:irq_handler_entry,irq:irq_handler_exit,irq:softirq_entry,irq:softirq_exit` are traced, too.
 //!
 //! `client RUN...` finds what of the load generator's time goes with a request and what with a wake-up, of such runs.
 //!

@@ -78,7 +78,7 @@ impl View<'_> {
         time
     }
 
-    /// What its kernel says of a time that a thread has run: where that doesn't tell interrupts apart, with those that came meanwhile.
+    /// What the kernel says that a thread has run, of where its time went: where it doesn't tell interrupts apart, with those that came meanwhile.
     pub fn charged(&self, time: ThreadTime) -> u64 {
         if self.host.costs.kernel.tells_interrupts_apart() {
             time.ran
