@@ -86,6 +86,23 @@ pub fn asks(
     Ok(took.into_values().flatten().collect())
 }
 
+/// Tells their mean, with its standard error.
+pub fn say(which: &str, took: &[f64], ns: f64) {
+    if took.is_empty() {
+        return;
+    }
+    let instructions = |s: f64| s * 1e9 / ns;
+    let mean = took.iter().sum::<f64>() / took.len() as f64;
+    let off = took.iter().map(|took| (took - mean).powi(2)).sum::<f64>();
+    let error = (off / took.len() as f64).sqrt() / (took.len() as f64).sqrt();
+    println!(
+        "{which}: {:.0} ± {:.0} instructions an answer ({} of them)",
+        instructions(mean),
+        instructions(error),
+        took.len()
+    );
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

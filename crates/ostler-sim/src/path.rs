@@ -64,8 +64,10 @@ pub struct Costs {
     pub set_timer: Nanos,
     /// What memcached's thread takes that sees to its lists, each time that it looks; zero: there is none.
     pub upkeep: Nanos,
-    /// What a guest's agent takes each time that the steward asks how the guest is, and between two of these; zero: nothing.
-    pub agent: [Nanos; 2],
+    /// What a guest's agent takes each time that the steward asks how the guest is; zero: nothing.
+    pub agent: Nanos,
+    /// Between two of these.
+    pub agent_asked: Nanos,
     /// An interrupt in a guest.
     pub interrupt: Nanos,
     /// What it takes more where it is a tick that has woken a vCPU.
@@ -151,7 +153,8 @@ impl Default for Costs {
             serving_stay: Nanos::ZERO,
             set_timer: Nanos::ZERO,
             upkeep: Nanos::ZERO,
-            agent: [Nanos::ZERO; 2],
+            agent: Nanos::ZERO,
+            agent_asked: Nanos::ZERO,
             interrupt: ns(table::INTERRUPT),
             tick: Nanos::ZERO,
             ipi: ns(table::IPI),
@@ -209,7 +212,7 @@ impl Costs {
             answered: code(self.answered),
             set_timer: code(self.set_timer),
             upkeep: code(self.upkeep),
-            agent: [code(self.agent[0]), self.agent[1]],
+            agent: code(self.agent),
             start: code(self.start),
             interrupt: code(self.interrupt),
             tick: code(self.tick),
@@ -253,7 +256,8 @@ impl Costs {
             serving_stay: ns(emulated::SERVING_STAY),
             set_timer: ns(emulated::MISSED_TICK),
             upkeep: ns(emulated::UPKEEP),
-            agent: [ns(emulated::AGENT), ns(emulated::AGENT_ASKED)],
+            agent: ns(emulated::AGENT),
+            agent_asked: ns(emulated::AGENT_ASKED),
             ipi: ns(emulated::IPI),
             lock_spin: ns(emulated::LOCK_SPIN),
             vcpu_wake: beyond(emulated::VCPU_WAKE, switch)
@@ -393,8 +397,8 @@ mod tests {
         // And what comes after an answer is a part of its request, but for the vCPU's way to sleep.
         assert_eq!(lab.answered.0 + lab.vcpu_sleep.0, ns(emulated::ANSWERED));
         assert!(lab.answered.0 + lab.guest_rx.0 + lab.guest_tx.0 < lab.request.0);
-        // Least squares have a request's 13,740 instructions of a worker, with the interrupts that come meanwhile; stretches are without them.
+        // Least squares have a request's 13,740 instructions of a worker, with a standard error of 800, and with the interrupts that come meanwhile; stretches are without these, which are 2562 (VHOST_TX and VHOST_SENT have both).
         let worker = lab.vhost_rx.0 + lab.vhost_tx.0 + lab.vhost_sent.0;
-        assert!((100_000..137_400).contains(&worker), "{worker}");
+        assert!((worker + 25_620).abs_diff(137_400) < 8000, "{worker}");
     }
 }

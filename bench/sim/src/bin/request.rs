@@ -476,7 +476,7 @@ fn tell_asks(runs: &[PathBuf]) -> Result<()> {
     let mut all = Vec::new();
     each_step(runs, |which, threads, lines, within| {
         let took = asks::asks(lines, threads, &within, ns)?;
-        say_asks(which, &took, ns);
+        asks::say(which, &took, ns);
         all.extend(took);
         Ok(())
     })?;
@@ -484,24 +484,8 @@ fn tell_asks(runs: &[PathBuf]) -> Result<()> {
         !all.is_empty(),
         "nobody asked anything; name runs with a steward that were traced with `--trace sched_switch,sched_waking`"
     );
-    say_asks("all", &all, ns);
+    asks::say("all", &all, ns);
     Ok(())
-}
-
-fn say_asks(which: &str, took: &[f64], ns: f64) {
-    if took.is_empty() {
-        return;
-    }
-    let instructions = |s: f64| s * 1e9 / ns;
-    let mean = took.iter().sum::<f64>() / took.len() as f64;
-    let off = took.iter().map(|took| (took - mean).powi(2)).sum::<f64>();
-    let error = (off / took.len() as f64).sqrt() / (took.len() as f64).sqrt();
-    println!(
-        "{which}: {:.0} ± {:.0} instructions an answer ({} of them)",
-        instructions(mean),
-        instructions(error),
-        took.len()
-    );
 }
 
 /// How long a guest's vCPUs and its workers waited for cores in a second.

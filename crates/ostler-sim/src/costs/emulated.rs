@@ -51,7 +51,7 @@ costs! {
     /// A message in vhost's worker, to its guest.
     VHOST_RX = 640.0 Instructions, "bench/sim/src/bin/request.rs stretches, of the run of REQUEST: means of 651 and 229 workers that an interrupt woke, 8000 and 8882, less VHOST_WAKE";
     /// From its guest, until it leaves.
-    VHOST_TX = 2181.0 Instructions, "bench/sim/src/bin/request.rs stretches, of a trace with the host's interrupts, which are none of them: means of 109 and 664 workers that a vCPU woke (vspace-ramp's E at 400 and 1200 requests a second, three seconds each; 203d37b), until they hand it to the NIC, 5521 and 5531, less the switch";
+    VHOST_TX = 2181.0 Instructions, "bench/sim/src/bin/request.rs stretches, of a trace with the host's interrupts, which are none of them: means of 109 and 664 workers that a vCPU woke (vspace-ramp's E at 400 and 1200 requests a second, three seconds each; 203d37b), until they hand it to the NIC, 5521 and 5531, less the switch (2590 with the interrupts)";
     /// And what it takes then.
     VHOST_SENT = 8217.0 Instructions, "bench/sim/src/bin/request.rs stretches, of that run: until those sleep, 19,002 and 17,793, less VHOST_WAKE and VHOST_TX (10,370 with the interrupts that came meanwhile)";
     /// To stop a vCPU in its guest for another thread, the switch among it, whichever scheduler makes that: from an interrupt's exit to the switch, beyond what such an exit takes that stops nobody, and

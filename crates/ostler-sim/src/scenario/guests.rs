@@ -112,7 +112,7 @@ pub fn tenants(scenario: &Scenario, cell: CellLoad) -> TenantsOf {
     let guests = all().map(|(at, name)| {
         let guest = &scenario.guests[at];
         let mut spec = guest_spec(guest, &name, keys(guest), &costs);
-        let [work, every] = costs.agent;
+        let (work, every) = (costs.agent, costs.agent_asked);
         let asks = cell.steward && work > Nanos::ZERO;
         spec.programs
             .extend(asks.then_some(Program::Agent { work, every }));

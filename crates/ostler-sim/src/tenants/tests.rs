@@ -15,6 +15,7 @@ use super::*;
 use crate::guest::spec::{Placement, Sharing, Time, Workload};
 use crate::load::{Arrivals, PACKETS, Step};
 use crate::net::Stage;
+use crate::work::{Effect, Interrupt};
 
 /// Everything is free but what a test is about.
 fn free() -> Costs {
@@ -38,7 +39,8 @@ fn free() -> Costs {
         answered: Nanos(0),
         guest_tick: Nanos(0),
         delayed_ack: Nanos(0),
-        agent: [Nanos(0); 2],
+        agent: Nanos(0),
+        agent_asked: Nanos(0),
         serving_stay: Nanos(0),
         set_timer: Nanos(0),
         upkeep: Nanos(0),
@@ -119,6 +121,14 @@ fn world_by(
         first_thread: 0,
         tiers: None,
     })
+}
+
+/// What comes of something that interrupts a core, and does nothing else.
+fn only_interrupt(out: &Effects) -> (CpuId, Interrupt) {
+    let [Effect::Interrupt { cpu, interrupt }] = out.0[..] else {
+        panic!("an interrupt and nothing else: {out:?}");
+    };
+    (cpu, interrupt)
 }
 
 fn secs(seconds: u64) -> Nanos {

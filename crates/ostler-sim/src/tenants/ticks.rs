@@ -46,9 +46,9 @@ impl Tenants {
             return Some(next);
         }
         let first = guest.acks.next(now)?;
-        let others = (0..).zip(&guest.vcpus).filter(|(other, _)| *other != v);
         let sees_to_it = |vcpu: &Vcpu| vcpu.told != Told::Sleep || vcpu.ticks;
-        (!others.into_iter().any(|(_, vcpu)| sees_to_it(vcpu))).then_some(first)
+        let mut others = (0..).zip(&guest.vcpus).filter(|(other, _)| *other != v);
+        (!others.any(|(_, vcpu)| sees_to_it(vcpu))).then_some(first)
     }
 
     /// A vCPU goes to sleep, or is stopped.

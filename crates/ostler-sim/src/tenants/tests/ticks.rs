@@ -210,9 +210,7 @@ fn a_tick_that_a_vcpu_has_kept_interrupts_the_core_that_it_had_last() {
         tenants.guests[0].vcpus[0].tick_at = Some(now);
         tenants.tick(0, 0, now, &mut out);
         let cpu = tenants.guests[0].vcpus[0].cpu;
-        let [Effect::Interrupt { cpu: at, interrupt }] = out.0[..] else {
-            panic!("an interrupt and nothing else: {out:?}");
-        };
+        let (at, interrupt) = only_interrupt(&out);
         assert_eq!((at, interrupt.kind), (cpu, Kind::Timer));
         assert_eq!(tenants.guests[0].vcpus[0].interrupts, before, "not yet");
         let mut out = Effects::default();
@@ -235,9 +233,7 @@ fn a_tick_that_a_vcpu_has_kept_interrupts_the_core_that_it_had_last() {
         let cpu = tenants.guests[0].vcpus[0].cpu;
         let mut out = Effects::default();
         tenants.tick(0, 0, now, &mut out);
-        let [Effect::Interrupt { cpu: at, .. }] = out.0[..] else {
-            panic!("an interrupt and nothing else: {out:?}");
-        };
+        let (at, _) = only_interrupt(&out);
         assert_eq!(at, cpu);
         let mut out = Effects::default();
         tenants.interrupted(cpu, token, now, &mut out);

@@ -58,9 +58,7 @@ fn a_timer_interrupts_the_core_that_its_vcpu_had_last() {
         let before = tenants.guests[0].vcpus[0].interrupts;
         let mut out = Effects::default();
         tenants.timer(0, 0, &mut out);
-        let [Effect::Interrupt { cpu: at, interrupt }] = out.0[..] else {
-            panic!("an interrupt and nothing else: {out:?}");
-        };
+        let (at, interrupt) = only_interrupt(&out);
         assert_eq!((at, interrupt.kind), (cpu, Kind::Timer));
         assert_eq!(tenants.guests[0].vcpus[0].interrupts, before, "not yet");
         let mut out = Effects::default();
