@@ -77,7 +77,8 @@ impl Host {
         let left = self.remove(thread, scene);
         let known = &mut self.threads[thread as usize];
         known.boost = works.is_some();
-        let (cpu, group, ran) = (known.cpu, known.group, known.time.ran);
+        let (cpu, group, time) = (known.cpu, known.group, known.time);
+        let ran = self.charged(time);
         if let Some(boost) = self.boost.as_deref_mut() {
             match works {
                 Some(works) => {
@@ -104,7 +105,7 @@ impl Host {
         self.boost.as_ref()?;
         let running = self.cores[cpu as usize].running;
         let prev = (running != NONE && self.threads[running as usize].boost).then_some(running);
-        let ran = prev.map_or(0, |prev| self.threads[prev as usize].time.ran);
+        let ran = prev.map_or(0, |prev| self.charged(self.threads[prev as usize].time));
         let (boost, sight) = self.boost_at(now)?;
         if let Some(prev) = prev.filter(|prev| boost.slice_left(*prev) > 0) {
             return Some(prev);
@@ -128,7 +129,7 @@ impl Host {
 
     /// One of the class gives up its core, and waits.
     pub(super) fn put_boost(&mut self, thread: u32, cpu: u32, now: Nanos) {
-        let ran = self.threads[thread as usize].time.ran;
+        let ran = self.charged(self.threads[thread as usize].time);
         if let Some((boost, sight)) = self.boost_at(now) {
             boost.stopping(thread, cpu, true, ran, &sight);
             if boost.slice_left(thread) > 0 {
@@ -141,7 +142,7 @@ impl Host {
 
     /// It goes to sleep.
     pub(super) fn block_boost(&mut self, thread: u32, cpu: u32, now: Nanos) {
-        let ran = self.threads[thread as usize].time.ran;
+        let ran = self.charged(self.threads[thread as usize].time);
         if let Some((boost, sight)) = self.boost_at(now) {
             boost.stopping(thread, cpu, false, ran, &sight);
         }
@@ -149,7 +150,7 @@ impl Host {
 
     /// It has a core.
     pub(super) fn run_boost(&mut self, thread: u32, cpu: u32, now: Nanos) {
-        let ran = self.threads[thread as usize].time.ran;
+        let ran = self.charged(self.threads[thread as usize].time);
         let Some((boost, _)) = self.boost_at(now) else {
             return;
         };

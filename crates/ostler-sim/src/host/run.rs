@@ -5,7 +5,7 @@ use ostler_model::{CpuId, CpuSet, Nanos};
 use super::core::{Doing, progress, wall};
 use super::fair::NONE;
 use super::group::Why;
-use super::thread::State;
+use super::thread::{State, ThreadTime};
 use super::{Event, Host, Scene};
 use crate::work::{Effect, FULL_SPEED, Next, ThreadId, Work};
 
@@ -63,6 +63,15 @@ impl Host {
                 self.cores[cpu as usize].held += past;
                 self.spend(running, cpu, past);
             }
+        }
+    }
+
+    /// What a thread has run to the kernel (`sum_exec_runtime`): where that doesn't tell interrupts apart, with those that came meanwhile.
+    pub(super) fn charged(&self, time: ThreadTime) -> u64 {
+        if self.costs.kernel.tells_interrupts_apart() {
+            time.ran
+        } else {
+            time.ran + time.held
         }
     }
 
@@ -328,10 +337,11 @@ impl Host {
     /// Nobody has a core; who had it is told.
     fn lose<W: Work>(&mut self, thread: u32, cpu: u32, scene: &mut Scene<'_, W>) {
         let known = &self.threads[thread as usize];
+        let ran = self.charged(known.time);
         if !known.boost {
             if let (Some(group), Some(boost)) = (known.group, self.boost.as_deref_mut()) {
                 let before = self.cores[cpu as usize].ran_before;
-                boost.served(group, known.time.ran - before);
+                boost.served(group, ran - before);
             }
             self.unset_curr(thread, cpu);
         }
@@ -355,6 +365,8 @@ impl Host {
         } else {
             self.set_curr(thread, cpu);
         }
+        // To wait is neither to run nor to be interrupted.
+        let ran = self.charged(self.threads[thread as usize].time);
         let known = &mut self.threads[thread as usize];
         known.account(now);
         known.state = State::Runs;
@@ -366,7 +378,7 @@ impl Host {
         core.running = thread;
         // What is left of another's switch was in vain, and is over.
         core.overhead = self.costs.switch + moved;
-        core.ran_before = known.time.ran;
+        core.ran_before = ran;
         self.counters.switches += 1;
         self.counters.begun += 1;
         core.tick_ends = Nanos::ZERO;

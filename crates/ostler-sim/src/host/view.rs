@@ -80,11 +80,7 @@ impl View<'_> {
 
     /// What the kernel says that a thread has run, of where its time went: where it doesn't tell interrupts apart, with those that came meanwhile.
     pub fn charged(&self, time: ThreadTime) -> u64 {
-        if self.host.costs.kernel.tells_interrupts_apart() {
-            time.ran
-        } else {
-            time.ran + time.held
-        }
+        self.host.charged(time)
     }
 
     /// How long a thread has been there, or was.
