@@ -592,3 +592,28 @@ proptest! {
         }
     }
 }
+
+/// It goes by what its kernel says that threads ran, which has interrupts in it where that doesn't tell them apart.
+#[test]
+fn whose_core_interrupts_take_pays_for_them_where_its_kernel_says_so() {
+    let on = CpuSet::single(CpuId(0));
+    let threads = [(Some(0), on, Habit::Spin), (Some(1), on, Habit::Spin)];
+    let topology = topology(1, 1, 1, false);
+    let ran_by = |kernel| {
+        let mut world = world_with(&topology, &threads, costs_of(&topology, kernel));
+        boost_all(&mut world, &plan(&topology, settings(true)));
+        let first = ThreadId(world.host.own_threads());
+        let until = Nanos(2 * SECOND.0);
+        while world.now() < until {
+            let next = world.now().saturating_add(Nanos::from_micros(100));
+            world.run(next).unwrap();
+            if world.host.view(next).running(CpuId(0)) == Some(first) {
+                interrupt(&mut world, 0, Kind::Softirq, 30_000);
+            }
+        }
+        ran(&world, 0) as f64 / ran(&world, 1) as f64
+    };
+    let (apart, together) = (ran_by(Kernel::Linux6_12), ran_by(Kernel::Linux7_3));
+    assert!((apart - 1.0).abs() < 0.05, "{apart}");
+    assert!((together - 0.7).abs() < 0.05, "{together}");
+}
