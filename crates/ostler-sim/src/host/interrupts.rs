@@ -124,6 +124,12 @@ impl Host {
         }
     }
 
+    /// Whether a core's ksoftirqd has it, and more to do: what it did last may have brought that, after it was asked what comes next.
+    pub(super) fn has_softirqs(&self, cpu: u32) -> bool {
+        let core = &self.cores[cpu as usize];
+        core.running == cpu && !core.soft.is_empty()
+    }
+
     /// ksoftirqd has done so much.
     pub(super) fn did_softirq<W: Work>(&mut self, cpu: u32, done: Nanos, scene: &mut Scene<'_, W>) {
         let core = &mut self.cores[cpu as usize];

@@ -233,11 +233,17 @@ impl Host {
         let Some(cpu) = self.leavers.pop_front() else {
             return false;
         };
+        let stays = self.has_softirqs(cpu);
         let core = &mut self.cores[cpu as usize];
         if core.leaving && core.doing == Doing::Thread {
             let thread = core.running;
-            self.block(thread, cpu, scene);
-            self.schedule(cpu, scene);
+            if stays {
+                core.leaving = false;
+                self.go_on(thread, cpu, scene);
+            } else {
+                self.block(thread, cpu, scene);
+                self.schedule(cpu, scene);
+            }
             self.kicks(scene);
         } else if core.leaving {
             // An interrupt has come first.
@@ -268,7 +274,12 @@ impl Host {
     pub(super) fn schedule<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
         let now = scene.now();
         if self.cores[cpu as usize].leaving {
-            self.block(self.cores[cpu as usize].running, cpu, scene);
+            if self.has_softirqs(cpu) {
+                let core = &mut self.cores[cpu as usize];
+                (core.leaving, core.ask) = (false, true);
+            } else {
+                self.block(self.cores[cpu as usize].running, cpu, scene);
+            }
         }
         let paid = self.cores[cpu as usize].out_at > Nanos::ZERO;
         loop {

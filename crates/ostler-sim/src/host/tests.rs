@@ -10,6 +10,7 @@ mod idle;
 mod lazy;
 mod relieved;
 mod scan;
+mod softirqs;
 
 use super::{GroupId, HostCosts, Kernel, Spawn};
 use crate::check::{Violation, Watcher};
