@@ -84,7 +84,7 @@ pub struct PlacementSettings {
     pub vcpu: StageSettings,
 }
 
-/// What slows a stage down, by how much (vFlowComb, figure 8); to be calibrated.
+/// What slows a stage down, by how much (vFlowComb, figure 8); `ostler calibrate` finds it in what a host has recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StageSettings {
     /// What a packet takes, where it can't be measured.

@@ -34,7 +34,7 @@ pub mod wrong;
 
 use ostler_model::{Facts, Intent, Nanos, Plan, Reason, Snapshot, State};
 
-pub use decide::{Decider, decide};
+pub use decide::{Calibration, Decider, StageCalibrated, StageKind, decide};
 pub use ledger::Ledger;
 pub use roster::{Member, Roster};
 

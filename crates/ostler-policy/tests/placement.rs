@@ -7,13 +7,13 @@ mod oracle;
 
 use ostler_model::CpuId;
 use ostler_policy::placement::{
-    Core, Index, Placement, Policy, Sample, Socket, Stage, Thread, Weights, calibrate,
+    Core, Factors, Index, Placement, Policy, Sample, Socket, Stage, Thread, Weights, calibrate,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use case::{Case, alike, case, long, socket};
-use oracle::{By, Oracle, close, dominant, holds, holds_against};
+use oracle::{By, Oracle, close, holds, holds_against, share};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
@@ -55,13 +55,9 @@ proptest! {
         for (thread, core) in told.threads.iter_mut().zip(&first.cores) {
             thread.now = core.and_then(number).map(|at| Index::try_from(at).expect("few"));
         }
-        for (_, flows) in &case.queues {
-            if let Some(flow) = dominant(flows) {
-                let all: f64 = flows.iter().map(|flow| flow.0).sum();
-                for stage in &flow.2 {
-                    let thread = &told.threads[stage.thread as usize];
-                    busy[thread.now.expect("it is placed") as usize] += thread.demand * all / 1e6;
-                }
+        for (at, thread) in told.threads.iter().enumerate() {
+            if let Some(now) = thread.now {
+                busy[now as usize] += share(&case, at);
             }
         }
         prop_assume!(busy.iter().all(|busy| *busy <= 1.0));
@@ -89,9 +85,16 @@ proptest! {
             prop_assert!(pool.contains(&Index::try_from(at).expect("few")));
         }
         // Each queue by itself is no better than the best there is; with several, what the first takes may leave the next better off.
-        if placement.queues.len() == 1 {
-            let best = case.found(Policy::Chains);
-            prop_assert!(best.slowdown <= placement.slowdown + 1e-9);
+        if placement.chains.len() == 1 {
+            let chain = &placement.chains[0];
+            let (nic, flows) = &case.queues[chain.queue as usize];
+            let stages = &flows[chain.flow as usize].2;
+            let threads: Vec<usize> = stages.iter().map(|stage| stage.thread as usize).collect();
+            let demands: Vec<f64> = threads.iter().map(|thread| share(&case, *thread)).collect();
+            let pool = |thread: &usize| case.pools[case.threads[*thread].pool as usize].0.clone();
+            let may: Vec<Vec<Index>> = threads.iter().map(pool).collect();
+            let best = Oracle::new(&case).least(*nic, stages, &demands, &may);
+            prop_assert!(best <= chain.slowdown + 1e-9);
         }
     }
 
@@ -120,25 +123,56 @@ proptest! {
 
     #[test]
     fn weights_are_found_again_from_what_they_make(
-        planted in vec(0.0..5.0_f64, 4),
-        sockets in vec((socket(), socket(), 0..3_u8), 12..40),
+        planted in vec(0.0..5.0_f64, 6),
+        places in vec((socket(), socket(), 0..3_u8, any::<bool>(), 0.0..1.2_f64), 24..60),
     ) {
-        let samples: Vec<Sample> = sockets
+        let samples: Vec<Sample> = places
             .into_iter()
-            .map(|(from, to, distance)| {
+            .map(|(from, to, distance, crosses, busy)| {
                 let distance = f64::from(distance);
+                let waits = if busy < 0.8 { busy / (1.0 - busy) } else { 4.0 };
                 let slowdown = planted[0] / to.l3_hit
                     + planted[1] * from.cycle_loss
                     + planted[2] * to.cycle_loss * distance
-                    + planted[3] * from.ipc / to.ipc;
-                Sample { from, to, distance, slowdown }
+                    + planted[3] * from.ipc / to.ipc
+                    + planted[4] * f64::from(u8::from(crosses))
+                    + planted[5] * waits;
+                Sample { factors: Factors::new(&from, &to, distance, crosses, busy), slowdown }
             })
             .collect();
-        let found = calibrate(&samples).expect("so many differ");
-        let found = [found.cache, found.memory, found.interconnect, found.remote];
-        for (found, planted) in found.iter().zip(&planted) {
+        let found = calibrate(&samples, &Weights::default()).expect("so many differ");
+        for (found, planted) in found.weights.all().iter().zip(&planted) {
             prop_assert!((found - planted).abs() < 1e-5, "{found:?} for {planted:?}");
         }
+        prop_assert!(found.error < 1e-4, "{found:?}");
+    }
+
+    /// What weights are found from is what the index is made of: of one stage that has one core to be on.
+    #[test]
+    fn factors_are_those_of_the_index(
+        weights in vec(0.0..5.0_f64, 6),
+        (from, to, distance) in (socket(), socket(), 0..3_u8),
+        (same, busy) in (any::<bool>(), 0.0..0.8_f64),
+    ) {
+        let mut case = two_sockets();
+        let [cache, memory, interconnect, remote, crossing, load] = weights[..] else { unreachable!() };
+        case.kinds[1] = Weights { cache, memory, interconnect, remote, crossing, load };
+        case.kinds[0] = Weights::default();
+        case.sockets = vec![from, to];
+        case.distances = vec![0.0, f64::from(distance), f64::from(distance), 0.0];
+        case.cores[1].cache = 7;
+        case.cores[1].utilisation = busy;
+        case.cores[2].utilisation = busy;
+        let there = if same { 1 } else { 2 };
+        case.pools = vec![(vec![0], None), (vec![there], None)];
+        case.threads.truncate(2);
+        case.threads[1].pool = 1;
+        case.queues[0].1[0].2.truncate(2);
+        let found = case.found(Policy::Chains);
+        let (to, far) = if same { (&from, 0.0) } else { (&to, f64::from(distance)) };
+        let factors = Factors::new(&from, to, far, same, busy).all();
+        let sum: f64 = factors.iter().zip(&weights).map(|(factor, weight)| factor * weight).sum();
+        prop_assert!(close(found.slowdown, sum), "{} {sum}", found.slowdown);
     }
 }
 
@@ -337,23 +371,183 @@ fn what_cannot_be_placed_is_told() {
 
 #[test]
 fn samples_that_tell_nothing_are_refused() {
-    let sample = Sample {
-        from: EVEN,
-        to: EVEN,
-        distance: 1.0,
+    let of = |to: &Socket, crosses, busy| Sample {
+        factors: Factors::new(&EVEN, to, 1.0, crosses, busy),
         slowdown: 2.0,
     };
+    let sample = of(&EVEN, false, 0.0);
     let refused = |samples: &[Sample], what: &str| {
-        let error = calibrate(samples)
+        let error = calibrate(samples, &Weights::default())
             .expect_err("they tell nothing")
             .to_string();
         assert!(error.contains(what), "{error}");
     };
     refused(&[sample; 3], "fewer than weights");
     refused(&[sample; 8], "went with others");
+    // Its load is another weight to be found.
+    refused(
+        &[sample, sample, sample, of(&EVEN, false, 0.5)],
+        "fewer than weights",
+    );
     let odd = Sample {
         slowdown: f64::NAN,
         ..sample
     };
     refused(&[sample, odd, sample, sample], "a figure that is none");
+}
+
+#[test]
+fn weights_that_no_sample_tells_of_stay() {
+    let sockets = (1..8).map(|at| f64::from(at) / 8.0).map(|share| Socket {
+        l3_hit: share,
+        cycle_loss: share * share,
+        ipc: 1.0 + share.sqrt(),
+    });
+    let samples: Vec<Sample> = sockets
+        .map(|to| Sample {
+            factors: Factors::new(&EVEN, &to, 1.0, false, 0.0),
+            slowdown: 1.0 / to.l3_hit,
+        })
+        .collect();
+    let before = Weights {
+        crossing: 0.3,
+        load: 0.7,
+        ..Weights::default()
+    };
+    let found = calibrate(&samples, &before)
+        .expect("the paper's four differ")
+        .weights;
+    assert!((found.cache - 1.0).abs() < 1e-6, "{found:?}");
+    assert!(
+        [found.crossing, found.load].iter().eq(&[0.3, 0.7]),
+        "{found:?}"
+    );
+}
+
+/// A thread with more to do than a core can is where least else is.
+#[test]
+fn of_cores_that_are_asked_for_too_much_the_emptiest_is_taken() {
+    let mut case = two_sockets();
+    for (kind, thread) in case.kinds.iter_mut().zip(&mut case.threads) {
+        *kind = Weights {
+            interconnect: 1.0,
+            load: 1.0,
+            ..Weights::default()
+        };
+        thread.demand = 12.0;
+    }
+    case.cores[0].utilisation = 0.4;
+    case.cores[1].utilisation = 0.3;
+    case.threads.truncate(2);
+    case.queues[0].1[0].2.truncate(2);
+    let placement = case.found(Policy::Chains);
+    let mut cores: Vec<_> = placement.cores.iter().flatten().map(|id| id.0).collect();
+    cores.sort_unstable();
+    assert_eq!(
+        cores,
+        [1, 2],
+        "the busiest has none, though one link more is crossed"
+    );
+}
+
+/// Of two guests of one queue the second has threads of its own, which aren't left to float.
+#[test]
+fn threads_of_other_flows_follow() {
+    let mut case = two_sockets();
+    for kind in &mut case.kinds {
+        kind.load = 1.0;
+    }
+    for thread in &mut case.threads {
+        thread.demand = 2.0;
+    }
+    case.threads.extend([case.threads[1], case.threads[1]]);
+    let stage = |kind, thread| Stage { kind, thread };
+    let own = case.queues[0].1[0].2.clone();
+    case.queues[0]
+        .1
+        .push((5e4, false, vec![own[0], stage(1, 3), own[2]]));
+    case.queues[0]
+        .1
+        .push((7e4, false, vec![own[0], stage(1, 4)]));
+    case.queues[0].1.push((6e4, false, own.clone()));
+    let placement = case.found(Policy::Chains);
+    let flows: Vec<Index> = placement.chains.iter().map(|chain| chain.flow).collect();
+    assert_eq!(flows, [0, 2, 1], "the last flow has nobody of its own");
+    assert!(placement.cores.iter().all(Option::is_some), "{placement:?}");
+}
+
+/// One of many chains lacks a core, which the mean tells little of.
+#[test]
+fn a_present_placement_that_lacks_a_core_is_not_kept() {
+    let mut case = two_sockets();
+    let stage = |thread| Stage { kind: 0, thread };
+    case.pools = vec![(vec![0, 1, 2], None), (vec![3], None)];
+    case.kinds[0] = Weights {
+        remote: 1e5,
+        ..Weights::default()
+    };
+    let thread = |pool, now, demand| Thread { pool, demand, now };
+    case.threads = vec![thread(0, Some(0), 6.0), thread(0, Some(0), 6.0)];
+    case.queues = vec![
+        (0, vec![(1e5, false, vec![stage(0)])]),
+        (0, vec![(1e5, false, vec![stage(1)])]),
+    ];
+    case.cores[0].utilisation = 1.0;
+    let moved = case.place(Policy::Chains, 0.05).expect("it can be placed");
+    assert!(moved.slowdown > 0.95 * moved.present.expect("all are somewhere"));
+    assert!(!moved.kept && moved.cores[0] != moved.cores[1], "{moved:?}");
+    // Where no core can have both, they stay as they are.
+    case.pools[0].0 = vec![0];
+    let kept = case.place(Policy::Chains, 0.05).expect("it can be placed");
+    assert!(kept.kept, "{kept:?}");
+}
+
+/// Three workers of one chain, each of which finds the same core emptiest.
+#[test]
+fn a_chain_asks_no_more_of_a_core_than_it_has() {
+    let mut case = two_sockets();
+    let stage = |kind, thread| Stage { kind, thread };
+    for kind in &mut case.kinds {
+        *kind = Weights {
+            load: 1.0,
+            ..Weights::default()
+        };
+    }
+    case.pools = vec![(vec![0, 1, 2], None), (vec![3], None)];
+    let thread = |pool, demand| Thread {
+        pool,
+        demand,
+        now: None,
+    };
+    case.threads = vec![
+        thread(0, 5.0),
+        thread(1, 0.0),
+        thread(0, 5.0),
+        thread(1, 0.0),
+        thread(0, 5.0),
+    ];
+    let chain = (0..5).map(|at| stage(at % 2, at)).collect();
+    case.queues = vec![(0, vec![(1e5, false, chain)])];
+    for (core, busy) in case.cores.iter_mut().zip([0.0, 0.1, 0.1]) {
+        core.utilisation = busy;
+    }
+    for policy in [
+        Policy::Chains,
+        Policy::AllCores,
+        Policy::NumaAware,
+        Policy::ContentionAware,
+    ] {
+        let placement = case.found(policy);
+        let mut cores: Vec<u32> = [0, 2, 4]
+            .map(|at: usize| placement.cores[at].expect("it is placed").0)
+            .to_vec();
+        cores.sort_unstable();
+        let apart = if policy == Policy::NumaAware {
+            // There are but two cores of a socket.
+            [0, 0, 1]
+        } else {
+            [0, 1, 2]
+        };
+        assert_eq!(cores, apart, "{policy:?}");
+    }
 }

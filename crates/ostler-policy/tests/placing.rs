@@ -97,6 +97,7 @@ fn queues_and_their_workers_go_where_packets_are_slowed_down_least() {
     // Where that node's cache serves nobody, the other's two cores have to do.
     let mut crowded = seen(&facts);
     crowded.sockets[1] = socket(1, 0.01);
+    crowded.flows = vec![flow(0, "lc0", 4e5), flow(1, "lc0", 3e5)];
     sends(&mut crowded);
     let placed = decided(&facts, &crowded, &intent, &State::default());
     let distinct: CpuSet = cores(placement(&placed)).into_iter().map(CpuId).collect();

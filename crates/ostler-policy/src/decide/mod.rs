@@ -29,6 +29,8 @@ use std::borrow::Cow;
 
 use ostler_model::{Facts, Intent, Layer, Nanos, Plan, Reason, Snapshot, State};
 
+pub use placement::{Calibration, StageCalibrated, StageKind};
+
 use crate::{Decision, Ledger, Random, Roster, Seen, boost, partition};
 
 /// Makes decisions, one after the other. It keeps buffers, and nothing that a decision depends on: a new one decides the same.

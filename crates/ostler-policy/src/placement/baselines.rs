@@ -2,6 +2,8 @@
 //!
 //! - **A**, NUMA-aware: every thread on the socket of the chain's destination, on the least busy core of its pool there.
 //! - **B**, contention-aware: every thread on the core of its pool that slows it down least by itself: links to it aren't looked at.
+//!
+//! Threads are placed one after the other, and each knows what those of its chain before it have taken.
 
 use super::chain::{Step, World};
 use super::problem::Index;
@@ -11,14 +13,15 @@ use super::slowdown::load;
 pub(super) fn numa(world: &World<'_>, steps: &[Step], found: &mut Vec<Index>) {
     found.clear();
     let Some(last) = steps.last() else { return };
-    let home = least(world, last, |_| 0.0);
+    let home = least(world, (steps, found), last, |_, _| 0.0);
     let home = world.problem.cores[home as usize].socket;
     for step in steps {
         // A pool may have none there; then any will do.
-        found.push(least(world, step, |core| {
+        let next = least(world, (steps, found), step, |core, _| {
             let away = world.problem.cores[core as usize].socket != home;
             if away { f64::MAX } else { 0.0 }
-        }));
+        });
+        found.push(next);
     }
 }
 
@@ -27,28 +30,38 @@ pub(super) fn contention(world: &World<'_>, steps: &[Step], found: &mut Vec<Inde
     found.clear();
     for step in steps {
         let weights = &world.problem.kinds[step.stage.kind as usize];
-        found.push(least(world, step, |core| {
+        let next = least(world, (steps, found), step, |core, busy| {
             let socket = world.problem.cores[core as usize].socket;
-            let busy = world.ground.busy[core as usize] + step.demand;
-            world.slowdowns.between(step.stage.kind, socket, socket) + load(weights, busy)
-        }));
+            let index = world.slowdowns.between(step.stage.kind, socket, socket);
+            index + load(weights, busy + step.demand)
+        });
+        found.push(next);
     }
 }
 
-/// The core with the least of some figure for a stage; the least busy one of equals.
-fn least(world: &World<'_>, step: &Step, figure: impl Fn(Index) -> f64) -> Index {
+/// The core with the least of some figure for a stage, by how busy it is with what those of the chain take that are placed by now; the least busy one of equals.
+fn least(
+    world: &World<'_>,
+    (steps, found): (&[Step], &[Index]),
+    step: &Step,
+    figure: impl Fn(Index, f64) -> f64,
+) -> Index {
     let pool = world.problem.threads[step.stage.thread as usize].pool;
     let cores = match &step.placed {
         Some(core) => std::slice::from_ref(core),
         None => world.ground.all(pool),
     };
-    let rank = |core: Index| (figure(core), world.ground.busy[core as usize]);
-    let mut best = cores[0];
+    let rank = |core: Index| {
+        let busy = world.ground.busy[core as usize] + World::own(steps, found, core);
+        (figure(core, busy), busy)
+    };
+    let mut best = (cores[0], rank(cores[0]));
     for &core in &cores[1..] {
-        let ((a, busy), (b, least)) = (rank(core), rank(best));
-        if a.total_cmp(&b).then(busy.total_cmp(&least)).is_lt() {
-            best = core;
+        let rank = rank(core);
+        let (a, b) = (rank, best.1);
+        if a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)).is_lt() {
+            best = (core, rank);
         }
     }
-    best
+    best.0
 }

@@ -1,49 +1,63 @@
-//! Weights from samples: how slow a stage was where its sockets' counters told this and that (paper, section III.C and figure 8).
+//! Weights from samples: how slow a stage was where its sockets' counters and its core told this and that (paper, section III.C and figure 8).
 //!
 //! The index is a weighted sum, so its weights are those of the least squares between what it says and what was measured; none is negative, as no
-//! factor speeds a thread up. With four factors there are sixteen choices of which are zero, and the best of those whose solution has no negative weight is
+//! factor speeds a thread up. With six factors there are sixty-four choices of which are zero, and the best of those whose solution has no negative weight is
 //! the answer, exactly.
+//!
+//! Changed: the paper's index has four factors, and all of them must be told by the samples. Of the two that we add a host may have none: sockets with one cache each
+//! have no crossing, and cores that nobody else wants no load. Such a weight stays as it was.
 
-use super::problem::{Refusal, Socket, Weights};
+use super::problem::{Refusal, Weights};
+use super::slowdown::Factors;
 
 /// A stage that was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// Counters of the predecessor's socket.
-    pub from: Socket,
-    /// Counters of the stage's own.
-    pub to: Socket,
-    /// How far the two are from each other, as in [`Problem::distances`](super::Problem::distances).
-    pub distance: f64,
-    /// How slow the stage was: its time for a packet, by that at its best.
+    /// What it was slowed down by.
+    pub factors: Factors,
+    /// How slow it was: its time for a packet, by that at its best.
     pub slowdown: f64,
 }
 
-/// The paper's four factors.
-const FACTORS: usize = 4;
+/// What samples say.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Calibrated {
+    /// How much each factor slows the stage down.
+    pub weights: Weights,
+    /// What the index is off by, in the root of the mean of squares: 1 is a packet's time at its best.
+    pub error: f64,
+}
+
+/// Those of the paper: [`Factors::all`] has them first.
+const PAPERS: usize = 4;
 /// A factor whose part of the samples that others don't tell already is below this, tells nothing.
 const APART: f64 = 1e-9;
 
-type Row = [f64; FACTORS];
+type Row = [f64; Factors::COUNT];
 
-/// Finds the paper's four weights; crossing and load are zero.
+/// Finds weights. Of crossing and load those stay `as they were` that no sample tells anything of.
 ///
 /// # Errors
 ///
 /// Fewer samples than weights, figures that are none, or samples from which weights can't be told apart.
-pub fn calibrate(samples: &[Sample]) -> Result<Weights, Refusal> {
+pub fn calibrate(samples: &[Sample], as_they_were: &Weights) -> Result<Calibrated, Refusal> {
     let refuse = |why| {
         Err(Refusal::Samples {
             samples: samples.len(),
             why,
         })
     };
-    if samples.len() < FACTORS {
+    let rows = || samples.iter().map(|sample| sample.factors.all());
+    let mut told = [true; Factors::COUNT];
+    for (at, told) in told.iter_mut().enumerate().skip(PAPERS) {
+        *told = rows().any(|row| row[at] != 0.0);
+    }
+    if samples.len() < told.iter().filter(|told| **told).count() {
         return refuse("there are fewer than weights");
     }
-    let (mut squares, mut products) = ([[0.0; FACTORS]; FACTORS], [0.0; FACTORS]);
-    for sample in samples {
-        let row = factors(sample);
+    let (mut squares, mut products) = ([[0.0; Factors::COUNT]; Factors::COUNT], Row::default());
+    let mut all = 0.0;
+    for (row, sample) in rows().zip(samples) {
         let figures = row.iter().chain([&sample.slowdown]);
         if !figures.into_iter().all(|f| f.is_finite() && f.abs() < 1e9) {
             return refuse("one has a figure that is none");
@@ -54,15 +68,23 @@ pub fn calibrate(samples: &[Sample]) -> Result<Weights, Refusal> {
                 squares[i][j] += a * b;
             }
         }
+        all += sample.slowdown * sample.slowdown;
     }
-    if solve(&squares, &products, [true; FACTORS]).is_none() {
+    if solve(&squares, &products, told).is_none() {
         return refuse("one factor was the same in all, or went with others");
     }
     let mut best: Option<(f64, Row)> = None;
-    for choice in 0..1_u32 << FACTORS {
-        let mut chosen = [false; FACTORS];
+    for choice in 0..1_u32 << Factors::COUNT {
+        let mut chosen = [false; Factors::COUNT];
         for (bit, chosen) in chosen.iter_mut().enumerate() {
             *chosen = choice >> bit & 1 == 1;
+        }
+        if chosen
+            .iter()
+            .zip(told)
+            .any(|(chosen, told)| *chosen && !told)
+        {
+            continue;
         }
         let Some(weights) = solve(&squares, &products, chosen) else {
             continue;
@@ -70,8 +92,7 @@ pub fn calibrate(samples: &[Sample]) -> Result<Weights, Refusal> {
         if weights.iter().any(|weight| *weight < 0.0) {
             continue;
         }
-        // The sum of squares that is left, but for a term that all choices share.
-        let mut left = 0.0;
+        let mut left = all;
         for (i, a) in weights.iter().enumerate() {
             left -= 2.0 * a * products[i];
             for (j, b) in weights.iter().enumerate() {
@@ -82,30 +103,31 @@ pub fn calibrate(samples: &[Sample]) -> Result<Weights, Refusal> {
             best = Some((left, weights));
         }
     }
-    let [cache, memory, interconnect, remote] = best.map_or([0.0; FACTORS], |(_, weights)| weights);
-    Ok(Weights {
-        cache,
-        memory,
-        interconnect,
-        remote,
-        ..Weights::default()
+    let (left, mut row) = best.unwrap_or_default();
+    for (weight, (told, was)) in row.iter_mut().zip(told.into_iter().zip(as_they_were.all())) {
+        if !told {
+            *weight = was;
+        }
+    }
+    let [cache, memory, interconnect, remote, crossing, load] = row;
+    Ok(Calibrated {
+        weights: Weights {
+            cache,
+            memory,
+            interconnect,
+            remote,
+            crossing,
+            load,
+        },
+        error: (left.max(0.0) / samples.len() as f64).sqrt(),
     })
-}
-
-fn factors(sample: &Sample) -> Row {
-    [
-        1.0 / sample.to.l3_hit,
-        sample.from.cycle_loss,
-        sample.to.cycle_loss * sample.distance,
-        sample.from.ipc / sample.to.ipc,
-    ]
 }
 
 /// The least squares with the chosen factors alone, by elimination; none, where some of them go together.
 fn solve(
-    squares: &[[f64; FACTORS]; FACTORS],
+    squares: &[Row; Factors::COUNT],
     products: &Row,
-    chosen: [bool; FACTORS],
+    chosen: [bool; Factors::COUNT],
 ) -> Option<Row> {
     let (mut left, mut right) = (*squares, *products);
     for (i, row) in left.iter_mut().enumerate() {
@@ -119,11 +141,11 @@ fn solve(
         }
     }
     // Symmetric and, where factors are apart, positive definite: no pivot need be sought.
-    for i in 0..FACTORS {
+    for i in 0..Factors::COUNT {
         if left[i][i] <= APART * if chosen[i] { squares[i][i] } else { 1.0 } {
             return None;
         }
-        for j in i + 1..FACTORS {
+        for j in i + 1..Factors::COUNT {
             let times = left[j][i] / left[i][i];
             let row = left[i];
             for (target, value) in left[j].iter_mut().zip(row) {
@@ -132,8 +154,8 @@ fn solve(
             right[j] -= times * right[i];
         }
     }
-    for i in (0..FACTORS).rev() {
-        let known: f64 = (i + 1..FACTORS).map(|j| left[i][j] * right[j]).sum();
+    for i in (0..Factors::COUNT).rev() {
+        let known: f64 = (i + 1..Factors::COUNT).map(|j| left[i][j] * right[j]).sum();
         right[i] = (right[i] - known) / left[i][i];
     }
     Some(right)

@@ -10,11 +10,13 @@
 //! A queue takes O(stages x candidates x sockets) time.
 //!
 //! Two stages of a chain may meet on one core where their pools overlap. For two that follow each other that is counted: no link is crossed, and the second meets the first's load. For
-//! two further apart it isn't, as a chain would have to remember its whole way.
+//! two further apart it isn't, as a chain would have to remember its whole way. So all of a long chain's workers may be sent to the one core that is emptiest, which can't have
+//! them all: where a chain asks more of a core than there is, stages of its own leave that one by one, each time the one and to where it costs least in sum with all of the chain's load
+//! on each core (`spread`). What the programming finds is the answer wherever it can be.
 
 use super::ground::Ground;
 use super::problem::{Index, Problem, Stage};
-use super::slowdown::{Slowdowns, load};
+use super::slowdown::{Slowdowns, lack, load};
 
 /// A stage with what this queue brings to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -102,6 +104,39 @@ impl World<'_> {
         for (step, &core) in steps.iter().zip(cores) {
             sum += self.slowdown(from, step, core);
             from = Ok((core, step.demand));
+        }
+        sum
+    }
+}
+
+impl World<'_> {
+    /// What all of a chain's stages on a core take of it.
+    pub(super) fn own(steps: &[Step], cores: &[Index], core: Index) -> f64 {
+        let there = steps.iter().zip(cores).filter(|(_, at)| **at == core);
+        there.map(|(step, _)| step.demand).sum()
+    }
+
+    /// What a core lacks, if that is by several stages of the chain, all of which have some load.
+    fn lacks(&self, steps: &[Step], cores: &[Index], core: Index) -> f64 {
+        let loads = |(step, at): &(&Step, &Index)| **at == core && step.demand > 0.0;
+        if steps.iter().zip(cores).filter(loads).count() < 2 {
+            return 0.0;
+        }
+        lack(self.ground.busy[core as usize] + World::own(steps, cores, core))
+    }
+
+    /// The slowdown of a chain each of whose stages meets all of the chain's load on its core.
+    fn together(&self, nic: Index, steps: &[Step], cores: &[Index]) -> f64 {
+        let mut from = Err(nic);
+        let mut sum = 0.0;
+        for (step, &core) in steps.iter().zip(cores) {
+            let met = Step {
+                demand: World::own(steps, cores, core),
+                ..*step
+            };
+            sum += self.slowdown(from, &met, core);
+            // Its own load is in that of the next.
+            from = Ok((core, 0.0));
         }
         sum
     }
@@ -218,7 +253,47 @@ impl Chains {
                 self.before.sum_up(world, start, cores, &self.ways[start..]);
             }
         }
-        self.trace(steps.len(), found)
+        let slowdown = self.trace(steps.len(), found);
+        if self.spread(world, nic, steps, found) {
+            return world.chain(nic, steps, found);
+        }
+        slowdown
+    }
+
+    /// Has stages leave cores of which their chain asks too much; whether there were any.
+    fn spread(
+        &mut self,
+        world: &World<'_>,
+        nic: Index,
+        steps: &[Step],
+        found: &mut [Index],
+    ) -> bool {
+        let mut moved = false;
+        // None leaves twice but for a better place, so this is enough.
+        for _ in 0..steps.len() {
+            let mut best = (world.together(nic, steps, found), None);
+            for (at, step) in steps.iter().enumerate() {
+                let here = found[at];
+                if step.placed.is_some() || world.lacks(steps, found, here) == 0.0 {
+                    continue;
+                }
+                self.cores.clear();
+                let pool = world.pool(step);
+                world.ground.candidates(pool, 3, &mut self.cores);
+                for &core in &self.cores {
+                    found[at] = core;
+                    let slowdown = world.together(nic, steps, found);
+                    if slowdown < best.0 {
+                        best = (slowdown, Some((at, core)));
+                    }
+                }
+                found[at] = here;
+            }
+            let Some((at, core)) = best.1 else { break };
+            found[at] = core;
+            moved = true;
+        }
+        moved
     }
 
     fn start(&mut self, world: &World<'_>) {

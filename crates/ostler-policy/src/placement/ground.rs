@@ -6,6 +6,7 @@
 //! A stage needs one less for each side on which it has no neighbour, or one that stays where it is: the core of that is a class by itself.
 
 use super::problem::{Index, Problem};
+use super::slowdown::lack;
 
 #[derive(Debug, Default)]
 pub(super) struct Ground {
@@ -73,6 +74,11 @@ impl Ground {
         self.pools(problem);
         self.first.0.clone_from(&self.busy);
         self.first.1.clone_from(&self.order);
+    }
+
+    /// What all cores together lack of what is wanted of them.
+    pub(super) fn lack(&self) -> f64 {
+        self.busy.iter().map(|busy| lack(*busy)).sum()
     }
 
     /// Cores as they were when this was filled, all of a class to be looked at or not.

@@ -6,7 +6,9 @@
 //!
 //! 1. Each queue's chain is placed for its dominant guest; queues in order of priority and traffic ([`queues`](self)).
 //! 2. For each in turn the chain of least slowdown is found by dynamic programming (`chain`), by the slowdown index (`slowdown`).
-//! 3. The cores that it loads are busier from then on, for the next queue (`ground`). A thread that serves several queues stays where the first has put it.
+//! 3. The cores that it loads are busier from then on, for the next queue (`ground`). A thread that serves several queues stays where the first has put it, and
+//!    loads that core with what it does for all of them.
+//! 4. Threads of other flows than dominant ones follow, chain by chain.
 //!
 //! | paper | here |
 //! |---|---|
@@ -20,7 +22,8 @@
 //! | policies A and B | [`Policy::NumaAware`], [`Policy::ContentionAware`] |
 //!
 //! **Whether to move at all.** Moving threads costs their caches, and a placement that is hardly better isn't worth that. Where all threads of a chain are placed already, the present
-//! placement is reckoned by the same measure, and kept unless the new one is better by a margin. All is reckoned with the neighbours' load, so the quietest answer may be to leave it.
+//! placement is reckoned by the same measure, and kept unless the new one is better by a margin. So it is where cores are wanted for more than they have, of which the mean of all packets tells little:
+//! unless the new one leaves less wanting, by that share of a core; and never is it left for one that leaves more. All is reckoned with the neighbours' load, so the quietest answer may be to leave it.
 //!
 //! Time: O(queues x stages x caches x sockets) after O(cores log cores + pools); no allocation once buffers have grown.
 
@@ -38,10 +41,11 @@ use ostler_model::CpuId;
 use queues::Turn;
 use slowdown::Slowdowns;
 
-pub use calibrate::{Sample, calibrate};
+pub use calibrate::{Calibrated, Sample, calibrate};
 pub use problem::{
     Core, Flow, Index, Pool, Problem, Queue, Refusal, STAGES_MAX, Socket, Stage, Thread, Weights,
 };
+pub use slowdown::{BUSY_MAX, Factors};
 
 /// How cores are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +65,7 @@ pub enum Policy {
 pub struct Settings {
     /// How cores are chosen.
     pub policy: Policy,
-    /// The present placement is kept unless the other's slowdown is less by this share of it; negative: it is never kept.
+    /// The present placement is kept unless the other's slowdown is less by this share of it, or what cores lack by this share of a core; negative: it is never kept.
     pub margin: f64,
 }
 
@@ -80,9 +84,9 @@ impl Default for Settings {
 pub struct Placement {
     /// By thread; none for one that no chain needs.
     pub cores: Vec<Option<CpuId>>,
-    /// By queue, in the order in which they were placed.
-    pub queues: Vec<Placed>,
-    /// Mean slowdown of a packet, by the traffic of its queue.
+    /// By chain, in the order in which they were placed.
+    pub chains: Vec<Placed>,
+    /// Mean slowdown of a packet on these.
     pub slowdown: f64,
     /// The same of the present placement, where all threads are somewhere they may be.
     pub present: Option<f64>,
@@ -90,7 +94,7 @@ pub struct Placement {
     pub kept: bool,
 }
 
-/// What became of a queue.
+/// What became of a queue's chain.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Placed {
     /// Which, in [`Problem::queues`].
@@ -109,7 +113,7 @@ pub struct Placer {
     chains: Chains,
     order: Vec<Turn>,
     present: Vec<f64>,
-    /// Where the present placement has threads, and what becomes of queues there.
+    /// Where the present placement has threads, and what becomes of chains there.
     before: (Vec<Option<Index>>, Vec<Placed>),
     placed: Vec<Option<Index>>,
     steps: Vec<Step>,
@@ -135,17 +139,20 @@ impl Placer {
         self.weigh(problem);
         self.ground.fill(problem, &self.present);
         let present = self.walk(problem, None);
+        let lacked = self.ground.lack();
         std::mem::swap(&mut self.before.0, &mut self.placed);
-        std::mem::swap(&mut self.before.1, &mut self.answer.queues);
+        std::mem::swap(&mut self.before.1, &mut self.answer.chains);
         let slowdown = self.walk(problem, Some(settings.policy));
         // It is always there: only the present placement may not be one.
         let slowdown = slowdown.unwrap_or_default();
+        let lacks = self.ground.lack();
         let kept = present.filter(|present| {
-            settings.margin >= 0.0 && slowdown >= present * (1.0 - settings.margin)
+            let better = slowdown < present * (1.0 - settings.margin) && lacks <= lacked;
+            settings.margin >= 0.0 && !better && lacks >= lacked - settings.margin
         });
         if kept.is_some() {
             std::mem::swap(&mut self.before.0, &mut self.placed);
-            std::mem::swap(&mut self.before.1, &mut self.answer.queues);
+            std::mem::swap(&mut self.before.1, &mut self.answer.chains);
         }
         self.answer.slowdown = kept.unwrap_or(slowdown);
         self.answer.present = present;
@@ -157,44 +164,44 @@ impl Placer {
         Ok(&self.answer)
     }
 
-    /// How much of its core each thread takes, by the chains that it is on.
+    /// How much of its core each thread takes, by all that comes to it.
     fn weigh(&mut self, problem: &Problem<'_>) {
         self.present.clear();
         self.present.resize(problem.threads.len(), 0.0);
-        for turn in &self.order {
-            let queue = &problem.queues[turn.queue as usize];
-            for stage in queue.flows[turn.flow as usize].stages {
-                self.present[stage.thread as usize] += demand(problem, *stage, turn.packets);
+        for flow in problem.queues.iter().flat_map(|queue| queue.flows) {
+            for stage in flow.stages {
+                let thread = stage.thread as usize;
+                self.present[thread] += problem.threads[thread].demand * flow.packets / 1e6;
             }
         }
     }
 
-    /// Goes through all queues in order, and has each chain where the policy puts it, or, without one, where it is. The mean slowdown; none, where some
+    /// Goes through all chains in order, and has each chain where the policy puts it, or, without one, where it is. The mean slowdown; none, where some
     /// thread is nowhere, or where it may not be.
     fn walk(&mut self, problem: &Problem<'_>, policy: Option<Policy>) -> Option<f64> {
         let plain = policy == Some(Policy::AllCores);
         self.ground.begin(plain);
         self.placed.clear();
         self.placed.resize(problem.threads.len(), None);
-        self.answer.queues.clear();
+        self.answer.chains.clear();
         // All at once: there are two such lists, and the other one may have had no use for its room.
-        self.answer.queues.reserve(self.order.len());
+        self.answer.chains.reserve(self.order.len());
         let (mut sum, mut all) = (0.0, 0.0);
-        for at in 0..self.order.len() {
-            let Turn {
-                queue: number,
-                flow,
-                packets,
-                ..
-            } = self.order[at];
-            let queue = &problem.queues[number as usize];
+        for turn in &self.order {
+            let queue = &problem.queues[turn.queue as usize];
+            let flow = &queue.flows[turn.flow as usize];
             self.steps.clear();
-            for &stage in queue.flows[flow as usize].stages {
+            for &stage in flow.stages {
+                let placed = self.placed[stage.thread as usize];
                 self.steps.push(Step {
                     stage,
-                    demand: demand(problem, stage, packets),
-                    placed: self.placed[stage.thread as usize],
+                    // Where it is it loads its core already.
+                    demand: placed.map_or(self.present[stage.thread as usize], |_| 0.0),
+                    placed,
                 });
+            }
+            if !turn.dominant && self.steps.iter().all(|step| step.placed.is_some()) {
+                continue;
             }
             let world = World {
                 problem,
@@ -227,19 +234,14 @@ impl Placer {
                 }
                 self.placed[step.stage.thread as usize] = Some(core);
             }
-            self.answer.queues.push(Placed {
-                queue: number,
-                flow,
+            self.answer.chains.push(Placed {
+                queue: turn.queue,
+                flow: turn.flow,
                 slowdown,
             });
-            sum += slowdown * packets;
-            all += packets;
+            sum += slowdown * flow.packets;
+            all += flow.packets;
         }
         Some(if all > 0.0 { sum / all } else { 0.0 })
     }
-}
-
-/// How much of a core a stage takes for so many packets a second.
-fn demand(problem: &Problem<'_>, stage: Stage, packets: f64) -> f64 {
-    problem.threads[stage.thread as usize].demand * packets / 1e6
 }

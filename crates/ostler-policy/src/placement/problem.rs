@@ -289,7 +289,9 @@ impl Problem<'_> {
 }
 
 impl Weights {
-    pub(super) fn all(&self) -> [f64; 6] {
+    /// All of them, in the order in which they stand.
+    #[must_use]
+    pub fn all(&self) -> [f64; 6] {
         [
             self.cache,
             self.memory,

@@ -6,19 +6,26 @@
 //!          + interconnect * loss(V) * far(U, V)  the link between the two                     (IC)
 //!          + remote * ipc(U) / ipc(V)            what remote latency makes of an instruction  (RL)
 //!          + crossing, if u and v share a socket and no cache
-//!          + load * w / (1 - w), w = how busy v is with this stage on it
+//!          + load * w / (1 - w), w = how busy v is with this stage on it, 0.8 at the most
+//!          + 400 * (w - 0.8), if that is more
 //! ```
 //!
 //! U and V are the sockets of u and v. The first four are the paper's, which takes `far` as 1 between any two sockets. The last two are what it has no need
 //! of: its sockets have one cache each, and it measures again after each queue, where this decides for all queues at once and so must foresee what the
 //! one before does to a core. `w / (1 - w)` is what waits at a server that is busy for a share w of the time (M/M/1).
 //!
+//! w is what was measured where threads are now. Elsewhere a packet may take a fifth more, and packets come in bursts; and from where a core has no time left packets wait without end and
+//! are lost, however little they mind waiting. So what is beyond 0.8 counts by no weight, and more than anything else does. Of cores that are all asked for more than they have the one that
+//! is asked for least is the best.
+//!
 //! Everything but the load is the same for all cores of a cache, so it is worked out once for each pair of sockets.
 
-use super::problem::{Problem, Weights};
+use super::problem::{Problem, Socket, Weights};
 
-/// As busy as a core is taken to be at the most: a server that is always busy has an endless queue.
-const BUSY_MAX: f64 = 0.999;
+/// A core that is wanted for more than this is wanted for too much.
+pub const BUSY_MAX: f64 = 0.8;
+/// What all of a core too much counts as: as steep as what waits is at a core that is busy for 0.95 of the time, which no sum of the other factors comes near to.
+const LACK: f64 = 400.0;
 
 /// What each kind of stage costs between each pair of sockets.
 #[derive(Debug, Default)]
@@ -61,6 +68,79 @@ impl Slowdowns {
 
 /// What a core that is busy for a share of the time adds.
 pub(super) fn load(weights: &Weights, busy: f64) -> f64 {
+    weights.load * waiting(busy) + LACK * lack(busy)
+}
+
+/// What a core lacks of what is wanted of it.
+pub(super) fn lack(busy: f64) -> f64 {
+    (busy - BUSY_MAX).max(0.0)
+}
+
+/// What waits at a core that is busy for a share of the time.
+fn waiting(busy: f64) -> f64 {
     let busy = busy.min(BUSY_MAX);
-    weights.load * busy / (1.0 - busy)
+    busy / (1.0 - busy)
+}
+
+/// What a stage was slowed down by, where it was: what weights multiply.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Factors {
+    /// One by the hit rate of its socket's last-level cache.
+    pub cache: f64,
+    /// The cycle loss of its predecessor's socket.
+    pub memory: f64,
+    /// That of its own, as often as the two are links apart.
+    pub interconnect: f64,
+    /// Instructions per cycle of its predecessor's socket by those of its own.
+    pub remote: f64,
+    /// 1 where the two share a socket and no cache.
+    pub crossing: f64,
+    /// What waits at its core, by how busy that is.
+    pub load: f64,
+}
+
+impl Factors {
+    /// How many there are.
+    pub const COUNT: usize = 6;
+
+    /// Those of a stage on one socket whose predecessor is on another, so many links away ([`Problem::distances`]), or has another cache of the same one; its core is
+    /// busy for so much of the time, with the stage itself.
+    #[must_use]
+    pub fn new(from: &Socket, to: &Socket, distance: f64, crosses: bool, busy: f64) -> Factors {
+        Factors {
+            cache: 1.0 / to.l3_hit,
+            memory: from.cycle_loss,
+            interconnect: to.cycle_loss * distance,
+            remote: from.ipc / to.ipc,
+            crossing: f64::from(u8::from(crosses)),
+            load: waiting(busy),
+        }
+    }
+
+    /// All of them, in the order of [`Weights::all`].
+    #[must_use]
+    pub fn all(&self) -> [f64; Factors::COUNT] {
+        [
+            self.cache,
+            self.memory,
+            self.interconnect,
+            self.remote,
+            self.crossing,
+            self.load,
+        ]
+    }
+}
+
+impl From<[f64; Factors::COUNT]> for Factors {
+    fn from(all: [f64; Factors::COUNT]) -> Factors {
+        let [cache, memory, interconnect, remote, crossing, load] = all;
+        Factors {
+            cache,
+            memory,
+            interconnect,
+            remote,
+            crossing,
+            load,
+        }
+    }
 }

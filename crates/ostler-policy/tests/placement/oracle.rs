@@ -18,19 +18,9 @@ pub struct Oracle<'a> {
 impl Oracle<'_> {
     pub fn new(case: &Case) -> Oracle<'_> {
         let mut busy: Vec<f64> = case.cores.iter().map(|core| core.utilisation).collect();
-        let mut shares = vec![0.0; case.threads.len()];
-        for (_, flows) in &case.queues {
-            if let Some(flow) = dominant(flows) {
-                let all: f64 = flows.iter().map(|flow| flow.0).sum();
-                for stage in &flow.2 {
-                    let thread = stage.thread as usize;
-                    shares[thread] += case.threads[thread].demand * all / 1e6;
-                }
-            }
-        }
-        for (thread, share) in case.threads.iter().zip(shares) {
+        for (at, thread) in case.threads.iter().enumerate() {
             if let Some(now) = thread.now {
-                busy[now as usize] = (busy[now as usize] - share).max(0.0);
+                busy[now as usize] = (busy[now as usize] - share(case, at)).max(0.0);
             }
         }
         Oracle { case, busy }
@@ -76,8 +66,11 @@ impl Oracle<'_> {
                 busy += demands[at - 1];
             }
         }
-        let busy = busy.min(0.999);
-        sum + weights.load * busy / (1.0 - busy)
+        if busy < 0.8 {
+            sum + weights.load * busy / (1.0 - busy)
+        } else {
+            sum + weights.load * 4.0 + (busy - 0.8) * 400.0
+        }
     }
 
     /// The same least cost as of a linear program: a unit flows from stage to stage, from each core as much as comes there, and pays for its way. Such a program has a solution
@@ -121,17 +114,75 @@ impl Oracle<'_> {
     /// The least cost of all chains there are.
     pub fn least(&self, nic: Index, stages: &[Stage], demands: &[f64], may: &[Vec<Index>]) -> f64 {
         let mut least = f64::INFINITY;
-        let mut at = vec![0; stages.len()];
-        loop {
-            let cores: Vec<Index> = may.iter().zip(&at).map(|(may, at)| may[*at]).collect();
-            least = least.min(self.cost(nic, stages, demands, &cores));
-            let Some(next) = (0..at.len()).find(|i| at[*i] + 1 < may[*i].len()) else {
-                return least;
-            };
-            at[next] += 1;
-            at[..next].fill(0);
-        }
+        each(may, |cores| {
+            least = least.min(self.cost(nic, stages, demands, cores));
+        });
+        least
     }
+
+    /// Whether one of the cheapest chains asks too much of a core by itself, and another costs less where each stage meets all of its chain's load on its core.
+    fn excused(
+        &self,
+        nic: Index,
+        stages: &[Stage],
+        demands: &[f64],
+        may: &[Vec<Index>],
+        optimum: f64,
+        other: &[Index],
+    ) -> bool {
+        let own = |cores: &[Index], core: Index| -> (usize, f64) {
+            let there = cores.iter().zip(demands).filter(|(at, _)| **at == core);
+            let loads = there
+                .map(|(_, demand)| *demand)
+                .filter(|demand| *demand > 0.0);
+            (loads.clone().count(), loads.sum())
+        };
+        let crowds = |cores: &[Index]| {
+            cores.iter().any(|core| {
+                let (count, all) = own(cores, *core);
+                count > 1 && self.busy[*core as usize] + all > 0.8
+            })
+        };
+        let together = |cores: &[Index]| -> f64 {
+            let each = (0..stages.len()).map(|at| {
+                // All of it as if it were this stage's, and nobody else's.
+                let mut met = vec![0.0; demands.len()];
+                met[at] = own(cores, cores[at]).1;
+                let before = at.checked_sub(1).map(|at| cores[at]);
+                self.step(nic, stages, &met, at, before, cores[at])
+            });
+            each.sum()
+        };
+        let better = together(other);
+        let mut found = false;
+        each(may, |cores| {
+            let cheapest = close(self.cost(nic, stages, demands, cores), optimum);
+            found |= cheapest && crowds(cores) && together(cores) > better;
+        });
+        found
+    }
+}
+
+/// Goes through all chains there are.
+fn each(may: &[Vec<Index>], mut see: impl FnMut(&[Index])) {
+    let mut at = vec![0; may.len()];
+    loop {
+        let cores: Vec<Index> = may.iter().zip(&at).map(|(may, at)| may[*at]).collect();
+        see(&cores);
+        let Some(next) = (0..at.len()).find(|i| at[*i] + 1 < may[*i].len()) else {
+            return;
+        };
+        at[next] += 1;
+        at[..next].fill(0);
+    }
+}
+
+/// How much of a core a thread takes, by all the flows that it is on.
+pub fn share(case: &Case, thread: usize) -> f64 {
+    let flows = case.queues.iter().flat_map(|(_, flows)| flows);
+    let through = |flow: &&Owned| flow.2.iter().any(|stage| stage.thread as usize == thread);
+    let packets: f64 = flows.filter(through).map(|flow| flow.0).sum();
+    case.threads[thread].demand * packets / 1e6
 }
 
 pub fn dominant(flows: &[Owned]) -> Option<&Owned> {
@@ -161,15 +212,26 @@ pub fn holds_against(case: &Case, placement: &Placement, by: By) -> Result<(), T
         let at = case.cores.iter().position(|core| core.id == id);
         Index::try_from(at.expect("it is one of them")).expect("few")
     };
-    let mut last = (true, f64::INFINITY);
-    for queue in &placement.queues {
-        let (nic, flows) = &case.queues[queue.queue as usize];
-        let flow = &flows[queue.flow as usize];
-        prop_assert_eq!(Some(flow), dominant(flows));
+    let mut last = (true, true, f64::INFINITY);
+    let (mut sum, mut packets) = (0.0, 0.0);
+    for chain in &placement.chains {
+        let (nic, flows) = &case.queues[chain.queue as usize];
+        let flow = &flows[chain.flow as usize];
+        let own = std::ptr::eq(flow, dominant(flows).expect("it has one"));
         let all: f64 = flows.iter().map(|flow| flow.0).sum();
-        prop_assert!((flow.1, all) <= last, "queues go by priority, then traffic");
-        last = (flow.1, all);
-        let demand = |stage: &Stage| case.threads[stage.thread as usize].demand * all / 1e6;
+        let rank = (own, flow.1, if own { all } else { flow.0 });
+        prop_assert!(
+            rank <= last,
+            "queues' own chains go first, by priority, then traffic"
+        );
+        last = rank;
+        let new = |stage: &Stage| placed[stage.thread as usize].is_none();
+        prop_assert!(own || flow.2.iter().any(new), "it was placed for nobody");
+        // One that is somewhere already loads its core there with all that it does.
+        let demand = |stage: &Stage| match placed[stage.thread as usize] {
+            Some(_) => 0.0,
+            None => share(case, stage.thread as usize),
+        };
         let demands: Vec<f64> = flow.2.iter().map(demand).collect();
         let may: Vec<Vec<Index>> = flow
             .2
@@ -190,21 +252,43 @@ pub fn holds_against(case: &Case, placement: &Placement, by: By) -> Result<(), T
             prop_assert!(may.contains(core), "a thread is where it may be");
         }
         let cost = oracle.cost(*nic, &flow.2, &demands, &cores);
-        prop_assert!(close(cost, queue.slowdown), "{cost} {}", queue.slowdown);
+        prop_assert!(close(cost, chain.slowdown), "{cost} {}", chain.slowdown);
         let optimum = match by {
             By::Search => oracle.least(*nic, &flow.2, &demands, &may),
             By::Program => oracle.least_of_program(*nic, &flow.2, &demands, &may),
         };
-        prop_assert!(
-            close(optimum, queue.slowdown),
-            "{optimum} {}",
-            queue.slowdown
-        );
+        prop_assert!(optimum <= chain.slowdown + 1e-9 * (1.0 + chain.slowdown.abs()));
+        if !close(optimum, chain.slowdown) {
+            // The cheapest chain asks too much of a core by itself, which isn't in this measure.
+            let full =
+                |core: &Index| oracle.busy[*core as usize] + demands.iter().sum::<f64>() > 0.8;
+            let excused = match by {
+                By::Search => oracle.excused(*nic, &flow.2, &demands, &may, optimum, &cores),
+                By::Program => may.iter().flatten().any(full),
+            };
+            prop_assert!(excused, "{optimum} {}", chain.slowdown);
+        }
         for ((stage, core), demand) in flow.2.iter().zip(cores).zip(demands) {
             oracle.busy[core as usize] += demand;
             placed[stage.thread as usize] = Some(core);
         }
+        sum += flow.0 * cost;
+        packets += flow.0;
     }
+    let own = placement.chains.iter().map(|chain| chain.queue);
+    let mut own: Vec<Index> = own.collect();
+    own.sort_unstable();
+    own.dedup();
+    let queues = case.queues.iter().filter(|(_, flows)| !flows.is_empty());
+    prop_assert_eq!(own.len(), queues.count(), "each queue has its chain");
+    for (thread, placed) in placed.iter().enumerate() {
+        let named = case.queues.iter().flat_map(|(_, flows)| flows);
+        let mut named = named.flat_map(|flow| &flow.2);
+        let named = named.any(|stage| stage.thread as usize == thread);
+        prop_assert_eq!(named, placed.is_some(), "thread {}", thread);
+    }
+    let mean = if packets > 0.0 { sum / packets } else { 0.0 };
+    prop_assert!(close(mean, placement.slowdown), "{mean} {placement:?}");
     Ok(())
 }
 

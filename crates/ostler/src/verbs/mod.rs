@@ -1,5 +1,6 @@
 //! The program's verbs, a module each, and what they share: finding the configuration and ending with the right code.
 
+pub mod calibrate;
 pub mod check_config;
 pub mod explain;
 pub mod guest;

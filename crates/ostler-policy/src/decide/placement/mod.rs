@@ -14,9 +14,11 @@
 //! - **What a packet takes** of a stage is measured: the thread's run time over the packets that it had. The settings' figure is for what wasn't seen.
 //! - Between two decisions the last one stays, unless the groups or the guests have changed so that something of it can't.
 
+mod calibration;
 mod enter;
 mod lay;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use ostler_model::{
@@ -33,6 +35,7 @@ use crate::placement::{
     Core, Flow, Index, Placer, Policy, Pool, Problem, Queue, Settings, Socket, Stage, Thread,
     Weights,
 };
+pub use calibration::{Calibration, StageCalibrated, StageKind};
 use enter::{enter, fits};
 
 /// Kinds of stages, in the order in which the problem has them.
@@ -187,30 +190,35 @@ impl Layered {
     /// Finds out where all goes now, into `found`; nothing where too little was seen, with the reason.
     fn place(&mut self, scene: &Scene<'_>, reasons: &mut Vec<Reason>) -> Option<()> {
         let seen = scene.seen;
-        let limit = Nanos(
-            old_after(seen)
-                .0
-                .max(scene.settings.interval.0.saturating_mul(3)),
-        );
         if seen.now.saturating_sub(seen.snapshot.at) > old_after(seen) {
             reasons.push(not_seen(Layer::Placement, "recent snapshot"));
             return None;
         }
-        self.lay_cores(scene);
-        if let Err(node) = self.lay_sockets(scene, limit) {
-            let what = format!("counters of node {node}'s socket");
+        if let Err(what) = self.lay(scene, limit(seen, scene.settings), reasons) {
             reasons.push(not_seen(Layer::Placement, what));
             return None;
         }
+        self.solve(scene, reasons)
+    }
+
+    /// Lays out what a placement is found from, of what is no older than a limit; what wasn't seen, if anything.
+    fn lay(
+        &mut self,
+        scene: &Scene<'_>,
+        limit: Nanos,
+        reasons: &mut Vec<Reason>,
+    ) -> Result<(), Cow<'static, str>> {
+        self.lay_cores(scene);
+        self.lay_sockets(scene, limit)
+            .map_err(|node| format!("counters of node {node}'s socket"))?;
         self.find_flows(scene, limit);
         if self.seen.is_empty() {
-            reasons.push(not_seen(Layer::Placement, "packets by queue and guest"));
-            return None;
+            return Err("packets by queue and guest".into());
         }
         self.lay_pools(scene);
         self.count_packets(scene);
         self.lay_queues(scene, reasons);
-        self.solve(scene, reasons)
+        Ok(())
     }
 
     fn solve(&mut self, scene: &Scene<'_>, reasons: &mut Vec<Reason>) -> Option<()> {
@@ -273,7 +281,7 @@ impl Layered {
             }
         };
         reasons.push(Reason::Placed {
-            queues: count(placed.queues.len()),
+            queues: count(self.queues.len()),
             slowdown: placed.slowdown,
             present: placed.present,
             kept: placed.kept,
@@ -358,6 +366,12 @@ impl Found {
     }
 }
 
+/// As old as counters of sockets and packets may be.
+fn limit(seen: &Seen<'_>, settings: &PlacementSettings) -> Nanos {
+    let rounds = settings.interval.0.saturating_mul(3);
+    Nanos(old_after(seen).0.max(rounds))
+}
+
 /// Whether the partition layer has anything to place within: its groups are isolated, or one pool for all.
 fn possible(seen: &Seen<'_>, groups: &Groups) -> Result<(), &'static str> {
     let policy = seen.intent.partition.policy;
@@ -374,7 +388,7 @@ fn possible(seen: &Seen<'_>, groups: &Groups) -> Result<(), &'static str> {
     Ok(())
 }
 
-fn turned_down(why: std::borrow::Cow<'static, str>) -> Reason {
+fn turned_down(why: Cow<'static, str>) -> Reason {
     Reason::TurnedDown {
         layer: Layer::Placement,
         alternative: Alternative {
