@@ -14,7 +14,7 @@ const LENGTHS: [(&str, u32); 3] = [("vnf1", 3), ("vnf2", 2), ("vnf3", 1)];
 /// Packets of a message.
 pub(super) const PACKETS: u32 = 8;
 /// Packets a second of a flow, of which each chain has four.
-pub(super) const LOADS: [(&str, u32); 2] = [("medium", 24_000), ("heavy", 32_000)];
+pub(super) const LOADS: [(&str, u32); 2] = [("medium", 48_000), ("heavy", 64_000)];
 pub(super) const FLOWS: u32 = 4;
 pub(super) const CONTENTION: &str = include_str!("contention.toml");
 
