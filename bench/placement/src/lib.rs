@@ -10,7 +10,7 @@ pub struct World {
     distances: Vec<f64>,
     pools: Vec<(Vec<u32>, Option<u32>)>,
     threads: Vec<Thread>,
-    stages: Vec<[Stage; 3]>,
+    stages: Vec<Vec<Stage>>,
 }
 
 impl World {
@@ -34,10 +34,11 @@ impl World {
                     now: None,
                 });
             }
-            stages.push([0, 1, 2].map(|kind| Stage {
+            let chain = [0, 1, 2].map(|kind| Stage {
                 kind,
                 thread: first + kind,
-            }));
+            });
+            stages.push(chain.to_vec());
         }
         World {
             cores: (0..cores)
@@ -62,6 +63,29 @@ impl World {
             threads,
             stages,
         }
+    }
+
+    /// The same with more to do than it can: chains of eight threads each, all of which may be anywhere and have a quarter of a core to do.
+    pub fn full(cores: u32, queues: u32) -> World {
+        let mut world = World::new(cores, queues);
+        for core in &mut world.cores {
+            core.utilisation = 0.7;
+        }
+        world.pools = vec![((0..cores).collect(), None)];
+        let thread = Thread {
+            pool: 0,
+            demand: 2.5,
+            now: None,
+        };
+        world.threads = vec![thread; 8 * queues as usize];
+        for (queue, stages) in (0..).zip(&mut world.stages) {
+            let chain = (0..8).map(|at| Stage {
+                kind: at % 3,
+                thread: 8 * queue + at,
+            });
+            *stages = chain.collect();
+        }
+        world
     }
 
     /// Hands the problem on.

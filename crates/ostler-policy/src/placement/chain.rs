@@ -11,8 +11,7 @@
 //!
 //! Two stages of a chain may meet on one core where their pools overlap. For two that follow each other that is counted: no link is crossed, and the second meets the first's load. For
 //! two further apart it isn't, as a chain would have to remember its whole way. So all of a long chain's workers may be sent to the one core that is emptiest, which can't have
-//! them all: where a chain asks more of a core than there is, stages of its own leave that one by one, each time the one and to where it costs least in sum with all of the chain's load
-//! on each core (`spread`). What the programming finds is the answer wherever it can be.
+//! them all: where a chain asks more of a core than there is, stages of its own leave that one after the other, each to where it costs least with all of the chain's load on each core (`spread`). What the programming finds is the answer wherever it can be.
 
 use super::ground::Ground;
 use super::problem::{Index, Problem, Stage};
@@ -54,26 +53,31 @@ impl World<'_> {
     fn slowdown(&self, from: Result<(Index, f64), Index>, step: &Step, to: Index) -> f64 {
         let weights = &self.problem.kinds[step.stage.kind as usize];
         let mut busy = self.ground.busy[to as usize] + step.demand;
+        if let Ok((core, before)) = from
+            && core == to
+        {
+            busy += before;
+        }
+        self.link(from.map(|(core, _)| core), step, to) + load(weights, busy)
+    }
+
+    /// What of that the way is, whatever the core does.
+    fn link(&self, from: Result<Index, Index>, step: &Step, to: Index) -> f64 {
         let mut crossing = 0.0;
         let socket = match from {
-            Ok((core, before)) => {
-                if core == to {
-                    busy += before;
-                }
+            Ok(core) => {
                 let groups = &self.ground.group;
                 if self.socket(core) == self.socket(to)
                     && groups[core as usize] != groups[to as usize]
                 {
-                    crossing = weights.crossing;
+                    crossing = self.problem.kinds[step.stage.kind as usize].crossing;
                 }
                 self.socket(core)
             }
             Err(socket) => socket,
         };
-        self.slowdowns
-            .between(step.stage.kind, socket, self.socket(to))
-            + crossing
-            + load(weights, busy)
+        let kind = step.stage.kind;
+        self.slowdowns.between(kind, socket, self.socket(to)) + crossing
     }
 
     /// The ways from a NIC's socket to cores.
@@ -109,6 +113,9 @@ impl World<'_> {
     }
 }
 
+/// What is less isn't worth that a stage leaves its core.
+const GAIN: f64 = 1e-6;
+
 impl World<'_> {
     /// What all of a chain's stages on a core take of it.
     pub(super) fn own(steps: &[Step], cores: &[Index], core: Index) -> f64 {
@@ -125,18 +132,26 @@ impl World<'_> {
         lack(self.ground.busy[core as usize] + World::own(steps, cores, core))
     }
 
-    /// The slowdown of a chain each of whose stages meets all of the chain's load on its core.
-    fn together(&self, nic: Index, steps: &[Step], cores: &[Index]) -> f64 {
-        let mut from = Err(nic);
-        let mut sum = 0.0;
-        for (step, &core) in steps.iter().zip(cores) {
-            let met = Step {
-                demand: World::own(steps, cores, core),
-                ..*step
-            };
-            sum += self.slowdown(from, &met, core);
-            // Its own load is in that of the next.
-            from = Ok((core, 0.0));
+    /// What a chain's slowdown has of one stage's being on a core, where each stage meets all of the chain's load on its own: its ways, its load, and what others there meet of it.
+    fn part(&self, nic: Index, (steps, cores): (&[Step], &[Index]), at: usize, core: Index) -> f64 {
+        let step = &steps[at];
+        let there = || {
+            let all = steps.iter().zip(cores).enumerate();
+            let there = all.filter(move |(other, (_, on))| *other != at && **on == core);
+            there.map(|(_, (other, _))| other)
+        };
+        let others: f64 = there().map(|other| other.demand).sum();
+        let without = self.ground.busy[core as usize] + others;
+        let with = without + step.demand;
+        let weights = |step: &Step| &self.problem.kinds[step.stage.kind as usize];
+        let mut sum = load(weights(step), with);
+        for other in there() {
+            sum += load(weights(other), with) - load(weights(other), without);
+        }
+        let before = at.checked_sub(1).map_or(Err(nic), |at| Ok(cores[at]));
+        sum += self.link(before, step, core);
+        if let (Some(next), Some(on)) = (steps.get(at + 1), cores.get(at + 1)) {
+            sum += self.link(Ok(core), next, *on);
         }
         sum
     }
@@ -269,29 +284,25 @@ impl Chains {
         found: &mut [Index],
     ) -> bool {
         let mut moved = false;
-        // None leaves twice but for a better place, so this is enough.
-        for _ in 0..steps.len() {
-            let mut best = (world.together(nic, steps, found), None);
-            for (at, step) in steps.iter().enumerate() {
-                let here = found[at];
-                if step.placed.is_some() || world.lacks(steps, found, here) == 0.0 {
-                    continue;
-                }
-                self.cores.clear();
-                let pool = world.pool(step);
-                world.ground.candidates(pool, 3, &mut self.cores);
-                for &core in &self.cores {
-                    found[at] = core;
-                    let slowdown = world.together(nic, steps, found);
-                    if slowdown < best.0 {
-                        best = (slowdown, Some((at, core)));
-                    }
-                }
-                found[at] = here;
+        for (at, step) in steps.iter().enumerate() {
+            if step.placed.is_some() || world.lacks(steps, found, found[at]) == 0.0 {
+                continue;
             }
-            let Some((at, core)) = best.1 else { break };
-            found[at] = core;
-            moved = true;
+            let here = world.part(nic, (steps, found), at, found[at]);
+            self.cores.clear();
+            let pool = world.pool(step);
+            world.ground.candidates(pool, 3, &mut self.cores);
+            let mut best = (-GAIN, None);
+            for &core in &self.cores {
+                let change = world.part(nic, (steps, found), at, core) - here;
+                if change < best.0 {
+                    best = (change, Some(core));
+                }
+            }
+            if let Some(core) = best.1 {
+                found[at] = core;
+                moved = true;
+            }
         }
         moved
     }
