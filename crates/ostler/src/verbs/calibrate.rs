@@ -20,7 +20,7 @@ use crate::output;
     policy of [placement]. What is printed goes into the configuration as it is.\n\n\
     Examples:\n  ostler calibrate /var/lib/ostler/record.db\n  ostler sim bench/placement/calibration.toml --records kept\n  \
     ostler calibrate kept/*/record.db\n\n\
-    Exit codes: 0 all weights found; 1 a record can't be read, or tells too little of a stage."
+    Exit codes: 0 all weights found; 1 a record can't be read, or tells too little of a stage (less than a hundred samples)."
 )]
 pub struct Args {
     /// The records, of one host

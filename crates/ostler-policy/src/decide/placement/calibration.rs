@@ -23,6 +23,9 @@ const PACKETS_MIN: f64 = 100.0;
 /// Counters of sockets and packets are of the last second: so long a plan must have been in force.
 const COUNTED: Nanos = Nanos::from_secs(1);
 
+/// Fewer samples than this fit whatever weights.
+const SAMPLES_MIN: usize = 100;
+
 /// A kind of stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StageKind {
@@ -190,7 +193,7 @@ impl Calibration {
     ///
     /// # Errors
     ///
-    /// Samples from which weights can't be told apart.
+    /// Fewer than a hundred samples, or such from which weights can't be told apart.
     pub fn weights(&self, kind: StageKind, intent: &Intent) -> Result<StageCalibrated, Refusal> {
         let settings = intent.placement.clone().unwrap_or_default();
         let usual = match kind {
@@ -199,6 +202,12 @@ impl Calibration {
             StageKind::Vcpu => settings.vcpu,
         };
         let samples = self.samples(kind);
+        if samples.len() < SAMPLES_MIN {
+            return Err(Refusal::Samples {
+                samples: samples.len(),
+                why: "there are fewer than a hundred",
+            });
+        }
         let calibrated = calibrate(&samples, &weights(&usual))?;
         let of_kind = self.seen.iter().filter(|((of, ..), _)| *of == kind);
         let times = of_kind.flat_map(|(_, intervals)| intervals);
