@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use support::{decide_now, guest, intent, nanos, snapshot};
 
 /// What a worker takes for a packet by the index's measure, ns.
-const PACKET_NS: f64 = 400.0;
+const PACKET_NS: f64 = 50.0;
 const PACKETS_PER_S: f64 = 2e5;
 /// How long each placement stays.
 const PERIODS: u64 = 40;

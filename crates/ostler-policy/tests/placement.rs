@@ -170,7 +170,7 @@ proptest! {
         case.queues[0].1[0].2.truncate(2);
         let found = case.found(Policy::Chains);
         let (to, far) = if same { (&from, 0.0) } else { (&to, f64::from(distance)) };
-        let factors = Factors::new(&from, to, far, same, busy).all();
+        let factors = Factors::new(&from, to, far, same, busy).0;
         let sum: f64 = factors.iter().zip(&weights).map(|(factor, weight)| factor * weight).sum();
         prop_assert!(close(found.slowdown, sum), "{} {sum}", found.slowdown);
     }

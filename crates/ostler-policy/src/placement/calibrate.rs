@@ -28,7 +28,7 @@ pub struct Calibrated {
     pub error: f64,
 }
 
-/// Those of the paper: [`Factors::all`] has them first.
+/// Those of the paper: they stand first.
 const PAPERS: usize = 4;
 /// A factor whose part of the samples that others don't tell already is below this, tells nothing.
 const APART: f64 = 1e-9;
@@ -47,7 +47,7 @@ pub fn calibrate(samples: &[Sample], as_they_were: &Weights) -> Result<Calibrate
             why,
         })
     };
-    let rows = || samples.iter().map(|sample| sample.factors.all());
+    let rows = || samples.iter().map(|sample| sample.factors.0);
     let mut told = [true; Factors::COUNT];
     for (at, told) in told.iter_mut().enumerate().skip(PAPERS) {
         *told = rows().any(|row| row[at] != 0.0);

@@ -24,7 +24,7 @@ use super::problem::{Problem, Socket, Weights};
 
 /// A core that is wanted for more than this is wanted for too much.
 pub const BUSY_MAX: f64 = 0.8;
-/// What all of a core too much counts as: as steep as what waits is at a core that is busy for 0.95 of the time, which no sum of the other factors comes near to.
+/// What all of a core too much counts as: it rises as what waits does at a core that is busy for 0.95 of the time, so that a twentieth too much counts 20, where a cache that serves nothing counts 12.
 const LACK: f64 = 400.0;
 
 /// What each kind of stage costs between each pair of sockets.
@@ -82,22 +82,9 @@ fn waiting(busy: f64) -> f64 {
     busy / (1.0 - busy)
 }
 
-/// What a stage was slowed down by, where it was: what weights multiply.
+/// What a stage was slowed down by, where it was: what weights multiply, in the order of [`Weights::all`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Factors {
-    /// One by the hit rate of its socket's last-level cache.
-    pub cache: f64,
-    /// The cycle loss of its predecessor's socket.
-    pub memory: f64,
-    /// That of its own, as often as the two are links apart.
-    pub interconnect: f64,
-    /// Instructions per cycle of its predecessor's socket by those of its own.
-    pub remote: f64,
-    /// 1 where the two share a socket and no cache.
-    pub crossing: f64,
-    /// What waits at its core, by how busy that is.
-    pub load: f64,
-}
+pub struct Factors(pub [f64; Factors::COUNT]);
 
 impl Factors {
     /// How many there are.
@@ -107,40 +94,13 @@ impl Factors {
     /// busy for so much of the time, with the stage itself.
     #[must_use]
     pub fn new(from: &Socket, to: &Socket, distance: f64, crosses: bool, busy: f64) -> Factors {
-        Factors {
-            cache: 1.0 / to.l3_hit,
-            memory: from.cycle_loss,
-            interconnect: to.cycle_loss * distance,
-            remote: from.ipc / to.ipc,
-            crossing: f64::from(u8::from(crosses)),
-            load: waiting(busy),
-        }
-    }
-
-    /// All of them, in the order of [`Weights::all`].
-    #[must_use]
-    pub fn all(&self) -> [f64; Factors::COUNT] {
-        [
-            self.cache,
-            self.memory,
-            self.interconnect,
-            self.remote,
-            self.crossing,
-            self.load,
-        ]
-    }
-}
-
-impl From<[f64; Factors::COUNT]> for Factors {
-    fn from(all: [f64; Factors::COUNT]) -> Factors {
-        let [cache, memory, interconnect, remote, crossing, load] = all;
-        Factors {
-            cache,
-            memory,
-            interconnect,
-            remote,
-            crossing,
-            load,
-        }
+        Factors([
+            1.0 / to.l3_hit,
+            from.cycle_loss,
+            to.cycle_loss * distance,
+            from.ipc / to.ipc,
+            f64::from(u8::from(crosses)),
+            waiting(busy),
+        ])
     }
 }

@@ -11,11 +11,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ostler_model::{Facts, GuestId, Intent, Nanos, PartitionState, Plan, Snapshot};
+use ostler_model::{Facts, GuestId, Intent, Nanos, PartitionState, Plan, Snapshot, ThreadUsage};
 
+use super::lay::per_packet;
 use super::{Layered, Scene, Whose, limit, weights};
 use crate::partition::Partition;
-use crate::placement::{BUSY_MAX, Calibrated, Factors, Refusal, Sample, calibrate};
+use crate::placement::{BUSY_MAX, Calibrated, Factors, Index, Refusal, Sample, calibrate};
 use crate::{Roster, Seen};
 
 /// Fewer packets in an interval tell nothing.
@@ -164,7 +165,7 @@ impl Calibration {
             let Some((kind, doer, packet_ns)) = layered.took(&scene, thread) else {
                 continue;
             };
-            let factors = Factors::from(sums.map(|sum| sum / packets));
+            let factors = Factors(sums.map(|sum| sum / packets));
             // Its exponent and the first digit behind that.
             let load = packets.to_bits() >> 51;
             let known = self.seen.entry((kind, doer, load)).or_default();
@@ -234,54 +235,51 @@ impl Layered {
         sums.resize(self.threads.len(), Default::default());
         for queue in &self.queues {
             for flow in &self.flows[queue.flows.0..queue.flows.1] {
-                let mut before = Some((None, queue.socket));
+                let mut before = Some(Err(queue.socket));
                 for stage in &self.stages[flow.stages.0..flow.stages.1] {
                     let now = self.threads[stage.thread as usize].now;
-                    let here = now.map(|core| (core, &self.cores[core as usize]));
-                    if let (Some((from, socket)), Some((core, to))) = (before, here) {
-                        let from: Option<u32> = from;
-                        let crosses = from.is_some_and(|from| {
-                            let from = &self.cores[from as usize];
-                            from.socket == to.socket && from.cache != to.cache
-                        });
-                        let distance = socket as usize * self.sockets.len() + to.socket as usize;
-                        let factors = Factors::new(
-                            &self.sockets[socket as usize],
-                            &self.sockets[to.socket as usize],
-                            self.distances[distance],
-                            crosses,
-                            self.cores[core as usize].utilisation,
-                        );
-                        let (packets, sum) = &mut sums[stage.thread as usize];
+                    let (packets, sum) = &mut sums[stage.thread as usize];
+                    if let (Some(before), Some(now)) = (before, now) {
                         *packets += flow.packets;
-                        for (sum, factor) in sum.iter_mut().zip(factors.all()) {
+                        for (sum, factor) in sum.iter_mut().zip(self.factors(before, now).0) {
                             *sum += flow.packets * factor;
                         }
                     }
-                    before = here.map(|(core, to)| (Some(core), to.socket));
+                    before = now.map(Ok);
                 }
             }
         }
+    }
+
+    /// Those of a stage on a core, whose predecessor is on another one, or the NIC of a socket.
+    fn factors(&self, before: Result<Index, Index>, now: Index) -> Factors {
+        let to = &self.cores[now as usize];
+        let before = before.map(|core| &self.cores[core as usize]);
+        let from = before.map_or_else(|socket| socket, |core| core.socket);
+        let crosses = before.is_ok_and(|core| core.socket == to.socket && core.cache != to.cache);
+        let distance = from as usize * self.sockets.len() + to.socket as usize;
+        Factors::new(
+            &self.sockets[from as usize],
+            &self.sockets[to.socket as usize],
+            self.distances[distance],
+            crosses,
+            to.utilisation,
+        )
     }
 
     /// Whose thread it is, and what a packet took of it, ns, on its core and waiting for that.
     fn took(&self, scene: &Scene<'_>, thread: usize) -> Option<(StageKind, Doer, f64)> {
         let interval = scene.seen.snapshot.interval;
         let members = scene.seen.roster.members();
-        let each = |time: Nanos, packets: f64| {
-            let packets = packets * interval.as_secs_f64();
-            (time > Nanos::ZERO && packets >= 1.0).then(|| time.0 as f64 / packets)
-        };
-        let of = |guest: usize, place: usize, usage: ostler_model::ThreadUsage| {
-            each(
-                usage.run.saturating_add(usage.wait),
-                self.packets[self.starts[guest] + place],
-            )
+        let of = |guest: usize, place: usize, usage: ThreadUsage| {
+            let packets = self.packets[self.starts[guest] + place];
+            per_packet(usage.run.saturating_add(usage.wait), packets, interval)
         };
         match self.whose[thread] {
             Whose::Softirq { nic, .. } => {
                 let core = self.threads[thread].now? as usize;
-                let took = each(self.softirq_time[core]?, self.softirq_packets[core])?;
+                let packets = self.softirq_packets[core];
+                let took = per_packet(self.softirq_time[core]?, packets, interval)?;
                 let name = scene.partition.nics[nic].name.clone();
                 Some((StageKind::Softirq, Doer::Softirq(name), took))
             }

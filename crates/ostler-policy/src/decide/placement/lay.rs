@@ -475,7 +475,7 @@ fn core_of_thread(placed: &[ThreadCore], guest: &GuestId, at: usize) -> Option<C
 }
 
 /// What a packet took of a thread, ns, that had so many a second; nothing where it had none, or wasn't seen to run.
-fn per_packet(run: Nanos, packets_per_s: f64, interval: Nanos) -> Option<f64> {
+pub(super) fn per_packet(run: Nanos, packets_per_s: f64, interval: Nanos) -> Option<f64> {
     let packets = packets_per_s * interval.as_secs_f64();
     (packets >= 1.0 && run > Nanos::ZERO).then(|| run.0.min(interval.0) as f64 / packets)
 }
