@@ -96,6 +96,7 @@ impl World {
             interconnect: 1.0,
             remote: 0.5,
             crossing: 0.2,
+            base: 0.0,
             load: 1.0,
         };
         let kinds = [weights(2.0, 1.0), weights(1.0, 2.0), weights(1.0, 1.0)];

@@ -70,7 +70,7 @@ pub struct PlacementSettings {
     pub policy: PlacementPolicy,
     /// How often they are.
     pub interval: Nanos,
-    /// A placement is kept unless another has less slowdown by this share of it.
+    /// A thread leaves its core where it is slowed down less by more than this share.
     pub margin: f64,
     /// Whether vCPUs on packets' ways are placed too; else they are where they are.
     pub vcpus: bool,
@@ -101,6 +101,8 @@ pub struct StageSettings {
     pub crossing: f64,
     /// What else the core does: by u / (1 - u).
     pub load: f64,
+    /// What the stage takes wherever it is.
+    pub base: f64,
 }
 
 impl Default for StageSettings {
@@ -114,6 +116,7 @@ impl Default for StageSettings {
             remote: 1.0,
             crossing: 1.0,
             load: 1.0,
+            base: 0.0,
         }
     }
 }

@@ -168,6 +168,12 @@ fn what_a_packet_takes_is_measured() {
         usage.softirq = nanos(0.001);
     }
     let second = decided(&facts, &again, &intent, &first.state);
+    // Without an interrupt ksoftirqd polls, and perhaps elsewhere.
+    let mut polled = again.clone();
+    for irq in &mut polled.nics[0].irqs {
+        irq.count = 0;
+    }
+    let polled = decided(&facts, &polled, &intent, &first.state);
     let slowdown = |decision: &Decision| {
         decision.reasons.iter().find_map(|reason| match reason {
             Reason::Placed { slowdown, .. } => Some(*slowdown),
@@ -184,6 +190,8 @@ fn what_a_packet_takes_is_measured() {
     let few = decided(&facts, &again, &intent, &first.state);
     let (first, second) = (slowdown(&first).unwrap(), slowdown(&second).unwrap());
     assert!(second + 0.5 < first, "{second} after {first}");
+    let polled = slowdown(&polled).unwrap();
+    assert!((polled - first).abs() < 1e-9, "{polled} for {first}");
     let few = slowdown(&few).unwrap();
     assert!(few > second + 0.5, "{few} for {second}");
     // Of a packet that a worker had, a tenth came as far: it takes ten times as much, a whole core of what the queue brings.

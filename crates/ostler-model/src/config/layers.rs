@@ -104,6 +104,7 @@ fn read_stage(
         remote: weight("remote", usual.remote),
         crossing: weight("crossing", usual.crossing),
         load: weight("load", usual.load),
+        base: weight("base", usual.base),
     };
     section.finish(errors);
     stage

@@ -196,6 +196,7 @@ fn placement(out: &mut Lines, settings: Option<&PlacementSettings>) {
             ("remote", stage.remote),
             ("crossing", stage.crossing),
             ("load", stage.load),
+            ("base", stage.base),
         ] {
             out.number(key, weight);
         }

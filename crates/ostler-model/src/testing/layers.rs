@@ -233,8 +233,8 @@ pub fn placement_settings() -> impl Strategy<Value = PlacementSettings> {
         PlacementPolicy::ContentionAware,
     ]);
     let stage = || {
-        (1..3000_u64, proptest::array::uniform6(0.0..3.0_f64)).prop_map(
-            |(packet, [cache, memory, interconnect, remote, crossing, load])| StageSettings {
+        (1..3000_u64, proptest::array::uniform7(0.0..3.0_f64)).prop_map(
+            |(packet, [cache, memory, interconnect, remote, crossing, load, base])| StageSettings {
                 packet: Nanos(packet),
                 cache,
                 memory,
@@ -242,6 +242,7 @@ pub fn placement_settings() -> impl Strategy<Value = PlacementSettings> {
                 remote,
                 crossing,
                 load,
+                base,
             },
         )
     };

@@ -299,7 +299,7 @@ pub fn snapshot(facts: &Facts) -> impl Strategy<Value = Snapshot> + use<> {
                                 queue,
                                 ring,
                                 affinity: CpuSet::single(CpuId(0)),
-                                count: 0,
+                                count: u64::from((queue ^ at) % 3),
                             })
                             .collect(),
                     })

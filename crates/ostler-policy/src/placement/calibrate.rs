@@ -30,6 +30,8 @@ pub struct Calibrated {
 
 /// Those of the paper: they stand first.
 const PAPERS: usize = 4;
+/// Where the one stands that is the same for all places.
+const BASE: usize = Factors::COUNT - 1;
 /// A factor whose part of the samples that others don't tell already is below this, tells nothing.
 const APART: f64 = 1e-9;
 
@@ -48,13 +50,6 @@ pub fn calibrate(samples: &[Sample], as_they_were: &Weights) -> Result<Calibrate
         })
     };
     let rows = || samples.iter().map(|sample| sample.factors.0);
-    let mut told = [true; Factors::COUNT];
-    for (at, told) in told.iter_mut().enumerate().skip(PAPERS) {
-        *told = rows().any(|row| row[at] != 0.0);
-    }
-    if samples.len() < told.iter().filter(|told| **told).count() {
-        return refuse("there are fewer than weights");
-    }
     let (mut squares, mut products) = ([[0.0; Factors::COUNT]; Factors::COUNT], Row::default());
     let mut all = 0.0;
     for (row, sample) in rows().zip(samples) {
@@ -70,8 +65,20 @@ pub fn calibrate(samples: &[Sample], as_they_were: &Weights) -> Result<Calibrate
         }
         all += sample.slowdown * sample.slowdown;
     }
+    // A factor that is the same in all samples is part of what the stage takes anywhere.
+    let mut told = [true; Factors::COUNT];
+    for (at, told) in told.iter_mut().enumerate().take(BASE) {
+        let (square, sum) = (squares[at][at], squares[at][BASE]);
+        *told = square - sum * sum / squares[BASE][BASE] > APART * square;
+    }
+    if samples.len() < told.iter().filter(|told| **told).count() {
+        return refuse("there are fewer than weights");
+    }
+    if !told[..PAPERS].contains(&true) {
+        return refuse("each factor was the same in all");
+    }
     if solve(&squares, &products, told).is_none() {
-        return refuse("one factor was the same in all, or went with others");
+        return refuse("one factor went with others");
     }
     let mut best: Option<(f64, Row)> = None;
     for choice in 0..1_u32 << Factors::COUNT {
@@ -109,7 +116,7 @@ pub fn calibrate(samples: &[Sample], as_they_were: &Weights) -> Result<Calibrate
             *weight = was;
         }
     }
-    let [cache, memory, interconnect, remote, crossing, load] = row;
+    let [cache, memory, interconnect, remote, crossing, load, base] = row;
     Ok(Calibrated {
         weights: Weights {
             cache,
@@ -118,6 +125,7 @@ pub fn calibrate(samples: &[Sample], as_they_were: &Weights) -> Result<Calibrate
             remote,
             crossing,
             load,
+            base,
         },
         error: (left.max(0.0) / samples.len() as f64).sqrt(),
     })

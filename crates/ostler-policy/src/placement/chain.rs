@@ -12,6 +12,8 @@
 //! Two stages of a chain may meet on one core where their pools overlap. For two that follow each other that is counted: no link is crossed, and the second meets the first's load. For
 //! two further apart it isn't, as a chain would have to remember its whole way. So all of a long chain's workers may be sent to the one core that is emptiest, which can't have
 //! them all: where a chain asks more of a core than there is, stages of its own leave that one after the other, each to where it costs least with all of the chain's load on each core (`spread`). What the programming finds is the answer wherever it can be.
+//!
+//! A thread that is somewhere leaves that for a gain ([`Step::leaving`]), so where it is is a candidate, too.
 
 use super::ground::Ground;
 use super::problem::{Index, Problem, Stage};
@@ -25,6 +27,21 @@ pub(super) struct Step {
     pub(super) demand: f64,
     /// Where an earlier queue has put its thread.
     pub(super) placed: Option<Index>,
+    /// Where it is now, if that is known.
+    pub(super) now: Option<Index>,
+    /// What it counts as that it leaves that.
+    pub(super) leaving: f64,
+}
+
+impl Step {
+    /// What it counts as that it goes to a core.
+    pub(super) fn moving(&self, to: Index) -> f64 {
+        if self.now == Some(to) {
+            0.0
+        } else {
+            self.leaving
+        }
+    }
 }
 
 /// What slowdowns are reckoned from.
@@ -45,12 +62,24 @@ impl World<'_> {
         self.problem.pools[self.pool(step) as usize].cores.len() > 1
     }
 
+    /// Where a stage is, if it may stay there and its leaving counts.
+    fn stays(&self, step: &Step) -> Option<Index> {
+        let pool = &self.problem.pools[self.pool(step) as usize];
+        let now = step.now.filter(|_| step.leaving > 0.0);
+        now.filter(|now| pool.cores.contains(now))
+    }
+
     fn pool(&self, step: &Step) -> Index {
         self.problem.threads[step.stage.thread as usize].pool
     }
 
     /// o(u, v) for a stage, where `from` is the core of the stage before and what that takes of it, or else the NIC's socket.
-    fn slowdown(&self, from: Result<(Index, f64), Index>, step: &Step, to: Index) -> f64 {
+    pub(super) fn slowdown(
+        &self,
+        from: Result<(Index, f64), Index>,
+        step: &Step,
+        to: Index,
+    ) -> f64 {
         let weights = &self.problem.kinds[step.stage.kind as usize];
         let mut busy = self.ground.busy[to as usize] + step.demand;
         if let Ok((core, before)) = from
@@ -95,7 +124,7 @@ impl World<'_> {
                 link = self.slowdowns.between(kind, nic, self.socket(to));
             }
             Way {
-                slowdown: link + load(weights, busy[place] + step.demand),
+                slowdown: link + load(weights, busy[place] + step.demand) + step.moving(to),
                 at: u32::MAX,
             }
         }));
@@ -132,7 +161,7 @@ impl World<'_> {
         lack(self.ground.busy[core as usize] + World::own(steps, cores, core))
     }
 
-    /// What a chain's slowdown has of one stage's being on a core, where each stage meets all of the chain's load on its own: its ways, its load, and what others there meet of it.
+    /// What a chain's slowdown has of one stage's being on a core, where each stage meets all of the chain's load on its own: its ways, its load, what others there meet of it, and that it moves.
     fn part(&self, nic: Index, (steps, cores): (&[Step], &[Index]), at: usize, core: Index) -> f64 {
         let step = &steps[at];
         let there = || {
@@ -144,7 +173,7 @@ impl World<'_> {
         let without = self.ground.busy[core as usize] + others;
         let with = without + step.demand;
         let weights = |step: &Step| &self.problem.kinds[step.stage.kind as usize];
-        let mut sum = load(weights(step), with);
+        let mut sum = load(weights(step), with) + step.moving(core);
         for other in there() {
             sum += load(weights(other), with) - load(weights(other), without);
         }
@@ -224,17 +253,17 @@ struct Before {
 }
 
 impl Chains {
-    /// Finds the chain of the least slowdown from a NIC's socket; its cores, in order, into `found`.
+    /// Finds the chain of the least slowdown from a NIC's socket, with what its moves count as; its cores, in order, into `found`.
     pub(super) fn find(
         &mut self,
         world: &World<'_>,
         nic: Index,
         steps: &[Step],
         found: &mut Vec<Index>,
-    ) -> f64 {
+    ) {
         self.start(world);
-        // So many of each class were looked at for the stage before.
-        let mut of = 0;
+        // So many of each class were looked at for the stage before, and they end there.
+        let (mut of, mut alike) = (0, 0);
         for (at, step) in steps.iter().enumerate() {
             let start = self.cores.len();
             self.starts.push(start);
@@ -248,11 +277,15 @@ impl Chains {
                 if let Some(before) = before.filter(|step| step.placed.is_none())
                     && (world.pool(before), of) == (pool, most)
                 {
-                    self.cores.extend_from_within(self.starts[at - 1]..start);
+                    self.cores.extend_from_within(self.starts[at - 1]..alike);
                 } else {
                     world.ground.candidates(pool, most, &mut self.cores);
                 }
                 of = most;
+                alike = self.cores.len();
+                let stays = world.stays(step);
+                self.cores
+                    .extend(stays.filter(|now| !self.cores[start..].contains(now)));
             }
             let cores = &self.cores[start..];
             if let Some(before) = before {
@@ -268,22 +301,12 @@ impl Chains {
                 self.before.sum_up(world, start, cores, &self.ways[start..]);
             }
         }
-        let slowdown = self.trace(steps.len(), found);
-        if self.spread(world, nic, steps, found) {
-            return world.chain(nic, steps, found);
-        }
-        slowdown
+        self.trace(steps.len(), found);
+        self.spread(world, nic, steps, found);
     }
 
-    /// Has stages leave cores of which their chain asks too much; whether there were any.
-    fn spread(
-        &mut self,
-        world: &World<'_>,
-        nic: Index,
-        steps: &[Step],
-        found: &mut [Index],
-    ) -> bool {
-        let mut moved = false;
+    /// Has stages leave cores of which their chain asks too much.
+    fn spread(&mut self, world: &World<'_>, nic: Index, steps: &[Step], found: &mut [Index]) {
         for (at, step) in steps.iter().enumerate() {
             if step.placed.is_some() || world.lacks(steps, found, found[at]) == 0.0 {
                 continue;
@@ -292,6 +315,7 @@ impl Chains {
             self.cores.clear();
             let pool = world.pool(step);
             world.ground.candidates(pool, 3, &mut self.cores);
+            self.cores.extend(world.stays(step));
             let mut best = (-GAIN, None);
             for &core in &self.cores {
                 let change = world.part(nic, (steps, found), at, core) - here;
@@ -301,10 +325,8 @@ impl Chains {
             }
             if let Some(core) = best.1 {
                 found[at] = core;
-                moved = true;
             }
         }
-        moved
     }
 
     fn start(&mut self, world: &World<'_>) {
@@ -315,10 +337,10 @@ impl Chains {
         place.resize(world.problem.cores.len(), (u32::MAX, 0));
     }
 
-    fn trace(&self, stages: usize, found: &mut Vec<Index>) -> f64 {
+    fn trace(&self, stages: usize, found: &mut Vec<Index>) {
         found.clear();
         let Some(&last) = self.starts.last() else {
-            return 0.0;
+            return;
         };
         let mut at = last;
         for end in last..self.ways.len() {
@@ -326,13 +348,11 @@ impl Chains {
                 at = end;
             }
         }
-        let slowdown = self.ways[at].slowdown;
         for _ in 0..stages {
             found.push(self.cores[at]);
             at = self.ways[at].at as usize;
         }
         found.reverse();
-        slowdown
     }
 }
 
@@ -386,6 +406,7 @@ impl Before {
                 };
                 best.or(&known, link + load(weights, busy + before.demand));
             }
+            best.slowdown += step.moving(core);
             *way = best;
         }
     }

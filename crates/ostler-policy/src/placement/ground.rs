@@ -50,8 +50,8 @@ struct Run {
 const NONE: u32 = u32::MAX;
 
 impl Ground {
-    /// Cores as they would be without the threads of this problem, which run `present` shares of where they are.
-    pub(super) fn fill(&mut self, problem: &Problem<'_>, present: &[f64]) {
+    /// Cores as they would be without the threads of this problem, which take `present` shares of where they are, but for those that have one core to be on.
+    pub(super) fn fill(&mut self, problem: &Problem<'_>, present: &[f64], fixed: &[Option<Index>]) {
         self.busy.clear();
         self.busy
             .extend(problem.cores.iter().map(|core| core.utilisation));
@@ -59,6 +59,12 @@ impl Ground {
             if let Some(core) = thread.now {
                 let busy = &mut self.busy[core as usize];
                 *busy = (*busy - share).max(0.0);
+            }
+        }
+        // Once what was measured is gone.
+        for (fixed, share) in fixed.iter().zip(present) {
+            if let Some(core) = fixed {
+                self.busy[*core as usize] += share;
             }
         }
         let place = |core: &super::Core| (u64::from(core.socket) << 32) | u64::from(core.cache);

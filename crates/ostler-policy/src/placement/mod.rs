@@ -7,7 +7,7 @@
 //! 1. Each queue's chain is placed for its dominant guest; queues in order of priority and traffic ([`queues`](self)).
 //! 2. For each in turn the chain of least slowdown is found by dynamic programming (`chain`), by the slowdown index (`slowdown`).
 //! 3. The cores that it loads are busier from then on, for the next queue (`ground`). A thread that serves several queues stays where the first has put it, and
-//!    loads that core with what it does for all of them.
+//!    loads that core with what it does for all of them. One that has but one core to be on loads that from the beginning.
 //! 4. Threads of other flows than dominant ones follow, chain by chain.
 //!
 //! | paper | here |
@@ -21,9 +21,10 @@
 //! | DPBM, CTS | [`Policy::Chains`] |
 //! | policies A and B | [`Policy::NumaAware`], [`Policy::ContentionAware`] |
 //!
-//! **Whether to move at all.** Moving threads costs their caches, and a placement that is hardly better isn't worth that. Where all threads of a chain are placed already, the present
-//! placement is reckoned by the same measure, and kept unless the new one is better by a margin. So it is where cores are wanted for more than they have, of which the mean of all packets tells little:
-//! unless the new one leaves less wanting, by that share of a core; and never is it left for one that leaves more. All is reckoned with the neighbours' load, so the quietest answer may be to leave it.
+//! **Whether to move at all.** Moving threads costs their caches, and what is hardly better isn't worth that. Counters are never the same twice, and cores that are alike are many: found anew, a placement
+//! has nearly all threads elsewhere each time, for nothing. So that a thread leaves its core counts as a share, the margin, of what it meets there, and each goes where it gains more than that.
+//! Then the present placement is reckoned by the same measure, where all threads are somewhere, and kept unless the new one is better with all that counted. Where cores are wanted for more than they
+//! have, the mean of all packets tells little: it is left for one that leaves less wanting, by that share of a core, and never for one that leaves more.
 //!
 //! Time: O(queues x stages x caches x sockets) after O(cores log cores + pools); no allocation once buffers have grown.
 
@@ -65,12 +66,13 @@ pub enum Policy {
 pub struct Settings {
     /// How cores are chosen.
     pub policy: Policy,
-    /// The present placement is kept unless the other's slowdown is less by this share of it, or what cores lack by this share of a core; negative: it is never kept.
+    /// A thread leaves its core where it is slowed down less by more than this share, and a placement by which cores lack less is one to leave for from this share of a core on; negative: that
+    /// threads leave counts for nothing, and the present placement is never kept.
     pub margin: f64,
 }
 
 impl Default for Settings {
-    /// Chains, and one moves for a twentieth.
+    /// Chains, and threads move for a twentieth.
     fn default() -> Settings {
         Settings {
             policy: Policy::Chains,
@@ -105,6 +107,14 @@ pub struct Placed {
     pub slowdown: f64,
 }
 
+/// What all chains come to, in the mean of packets.
+#[derive(Clone, Copy, Debug, Default)]
+struct Walk {
+    slowdown: f64,
+    /// What it counts as that threads leave where they are.
+    moves: f64,
+}
+
 /// Finds placements. It keeps its buffers, so one that goes on placing allocates nothing.
 #[derive(Debug, Default)]
 pub struct Placer {
@@ -113,6 +123,8 @@ pub struct Placer {
     chains: Chains,
     order: Vec<Turn>,
     present: Vec<f64>,
+    /// By thread: the only core that it may be on, if chains need it.
+    fixed: Vec<Option<Index>>,
     /// Where the present placement has threads, and what becomes of chains there.
     before: (Vec<Option<Index>>, Vec<Placed>),
     placed: Vec<Option<Index>>,
@@ -137,17 +149,19 @@ impl Placer {
         queues::order(problem.queues, &mut self.order);
         self.slowdowns.fill(problem);
         self.weigh(problem);
-        self.ground.fill(problem, &self.present);
-        let present = self.walk(problem, None);
+        self.ground.fill(problem, &self.present, &self.fixed);
+        let margin = settings.margin.max(0.0);
+        let present = self.walk(problem, None, margin);
+        let present = present.map(|walk| walk.slowdown);
         let lacked = self.ground.lack();
         std::mem::swap(&mut self.before.0, &mut self.placed);
         std::mem::swap(&mut self.before.1, &mut self.answer.chains);
-        let slowdown = self.walk(problem, Some(settings.policy));
+        let found = self.walk(problem, Some(settings.policy), margin);
         // It is always there: only the present placement may not be one.
-        let slowdown = slowdown.unwrap_or_default();
+        let Walk { slowdown, moves } = found.unwrap_or_default();
         let lacks = self.ground.lack();
         let kept = present.filter(|present| {
-            let better = slowdown < present * (1.0 - settings.margin) && lacks <= lacked;
+            let better = slowdown + moves < *present && lacks <= lacked;
             settings.margin >= 0.0 && !better && lacks >= lacked - settings.margin
         });
         if kept.is_some() {
@@ -164,50 +178,67 @@ impl Placer {
         Ok(&self.answer)
     }
 
-    /// How much of its core each thread takes, by all that comes to it.
+    /// How much of its core each thread takes, by all that comes to it, and which have but one to be on.
     fn weigh(&mut self, problem: &Problem<'_>) {
         self.present.clear();
         self.present.resize(problem.threads.len(), 0.0);
+        self.fixed.clear();
+        self.fixed.resize(problem.threads.len(), None);
         for flow in problem.queues.iter().flat_map(|queue| queue.flows) {
             for stage in flow.stages {
-                let thread = stage.thread as usize;
-                self.present[thread] += problem.threads[thread].demand * flow.packets / 1e6;
+                let at = stage.thread as usize;
+                let thread = &problem.threads[at];
+                // Whatever comes to it, it has a core at the most.
+                let share = self.present[at] + thread.demand * flow.packets / 1e6;
+                self.present[at] = share.min(1.0);
+                if let &[core] = problem.pools[thread.pool as usize].cores {
+                    self.fixed[at] = Some(core);
+                }
             }
         }
     }
 
-    /// Goes through all chains in order, and has each chain where the policy puts it, or, without one, where it is. The mean slowdown; none, where some
-    /// thread is nowhere, or where it may not be.
-    fn walk(&mut self, problem: &Problem<'_>, policy: Option<Policy>) -> Option<f64> {
+    /// Goes through all chains in order, and has each chain where the policy puts it, or, without one, where it is; none, where some thread is nowhere, or where it may not be. That
+    /// a thread leaves its core counts as the `margin`'s share of what it meets there.
+    fn walk(&mut self, problem: &Problem<'_>, policy: Option<Policy>, margin: f64) -> Option<Walk> {
         let plain = policy == Some(Policy::AllCores);
         self.ground.begin(plain);
-        self.placed.clear();
-        self.placed.resize(problem.threads.len(), None);
+        self.placed.clone_from(&self.fixed);
         self.answer.chains.clear();
         // All at once: there are two such lists, and the other one may have had no use for its room.
         self.answer.chains.reserve(self.order.len());
-        let (mut sum, mut all) = (0.0, 0.0);
+        let mut sum = Walk::default();
+        let mut all = 0.0;
         for turn in &self.order {
             let queue = &problem.queues[turn.queue as usize];
             let flow = &queue.flows[turn.flow as usize];
-            self.steps.clear();
-            for &stage in flow.stages {
-                let placed = self.placed[stage.thread as usize];
-                self.steps.push(Step {
-                    stage,
-                    // Where it is it loads its core already.
-                    demand: placed.map_or(self.present[stage.thread as usize], |_| 0.0),
-                    placed,
-                });
-            }
-            if !turn.dominant && self.steps.iter().all(|step| step.placed.is_some()) {
-                continue;
-            }
             let world = World {
                 problem,
                 slowdowns: &self.slowdowns,
                 ground: &self.ground,
             };
+            self.steps.clear();
+            let mut before = Some(Err(queue.socket));
+            for &stage in flow.stages {
+                let placed = self.placed[stage.thread as usize];
+                let now = problem.threads[stage.thread as usize].now;
+                let mut step = Step {
+                    stage,
+                    // Where it is it loads its core already.
+                    demand: placed.map_or(self.present[stage.thread as usize], |_| 0.0),
+                    placed,
+                    now,
+                    leaving: 0.0,
+                };
+                if let (None, Some(before), Some(now)) = (placed, before, now) {
+                    step.leaving = margin * world.slowdown(before, &step, now);
+                }
+                self.steps.push(step);
+                before = now.map(|core| Ok((core, 0.0)));
+            }
+            if !turn.dominant && self.steps.iter().all(|step| step.placed.is_some()) {
+                continue;
+            }
             match policy {
                 None => {
                     self.found.clear();
@@ -239,9 +270,16 @@ impl Placer {
                 flow: turn.flow,
                 slowdown,
             });
-            sum += slowdown * flow.packets;
+            let moves = self.steps.iter().zip(&self.found);
+            let moves: f64 = moves.map(|(step, core)| step.moving(*core)).sum();
+            sum.slowdown += slowdown * flow.packets;
+            sum.moves += moves * flow.packets;
             all += flow.packets;
         }
-        Some(if all > 0.0 { sum / all } else { 0.0 })
+        if all > 0.0 {
+            sum.slowdown /= all;
+            sum.moves /= all;
+        }
+        Some(sum)
     }
 }

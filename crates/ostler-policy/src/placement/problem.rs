@@ -64,6 +64,8 @@ pub struct Weights {
     pub crossing: f64,
     /// Of what else the core does: by u / (1 - u). Not the paper's, which reads counters again after each queue.
     pub load: f64,
+    /// What the stage takes wherever it is. Not the paper's: it is the same for all cores, and tells how much the others are of all.
+    pub base: f64,
 }
 
 /// Cores among which a stage may be placed.
@@ -291,7 +293,7 @@ impl Problem<'_> {
 impl Weights {
     /// All of them, in the order in which they stand.
     #[must_use]
-    pub fn all(&self) -> [f64; 6] {
+    pub fn all(&self) -> [f64; 7] {
         [
             self.cache,
             self.memory,
@@ -299,6 +301,7 @@ impl Weights {
             self.remote,
             self.crossing,
             self.load,
+            self.base,
         ]
     }
 }

@@ -1,7 +1,8 @@
 //! The slowdown index: how much slower a stage is on core v when its predecessor is on core u (paper, section III.C).
 //!
 //! ```text
-//! o(u, v) =  cache / hit(V)                      the last-level cache that it meets           (LC)
+//! o(u, v) =  base                               what it takes anywhere
+//!          + cache / hit(V)                      the last-level cache that it meets           (LC)
 //!          + memory * loss(U)                    the memory controller it reads through       (MC)
 //!          + interconnect * loss(V) * far(U, V)  the link between the two                     (IC)
 //!          + remote * ipc(U) / ipc(V)            what remote latency makes of an instruction  (RL)
@@ -10,7 +11,8 @@
 //!          + 400 * (w - 0.8), if that is more
 //! ```
 //!
-//! U and V are the sockets of u and v. The first four are the paper's, which takes `far` as 1 between any two sockets. The last two are what it has no need
+//! U and V are the sockets of u and v. LC to RL are the paper's, which takes `far` as 1 between any two sockets. `base` is the same for all cores: it is what calibration finds that no place tells of,
+//! which else were in whatever factor differs least. The last two are what it has no need
 //! of: its sockets have one cache each, and it measures again after each queue, where this decides for all queues at once and so must foresee what the
 //! one before does to a core. `w / (1 - w)` is what waits at a server that is busy for a share w of the time (M/M/1).
 //!
@@ -44,7 +46,8 @@ impl Slowdowns {
                 for (u, from) in problem.sockets.iter().enumerate() {
                     let far = problem.distances[u * self.sockets + v];
                     self.table.push(
-                        kind.cache / to.l3_hit
+                        kind.base
+                            + kind.cache / to.l3_hit
                             + kind.memory * from.cycle_loss
                             + kind.interconnect * to.cycle_loss * far
                             + kind.remote * from.ipc / to.ipc,
@@ -88,7 +91,7 @@ pub struct Factors(pub [f64; Factors::COUNT]);
 
 impl Factors {
     /// How many there are.
-    pub const COUNT: usize = 6;
+    pub const COUNT: usize = 7;
 
     /// Those of a stage on one socket whose predecessor is on another, so many links away ([`Problem::distances`]), or has another cache of the same one; its core is
     /// busy for so much of the time, with the stage itself.
@@ -101,6 +104,7 @@ impl Factors {
             from.ipc / to.ipc,
             f64::from(u8::from(crosses)),
             waiting(busy),
+            1.0,
         ])
     }
 }

@@ -77,13 +77,14 @@ impl Case {
 
 pub fn weights() -> impl Strategy<Value = Weights> {
     // Coarse, so that ties and zeros come up.
-    vec(0..5_u8, 6).prop_map(|w| Weights {
+    vec(0..5_u8, 7).prop_map(|w| Weights {
         cache: f64::from(w[0]),
         memory: f64::from(w[1]),
         interconnect: f64::from(w[2]),
         remote: f64::from(w[3]),
         crossing: f64::from(w[4]) / 4.0,
         load: f64::from(w[5]),
+        base: f64::from(w[6]) / 4.0,
     })
 }
 

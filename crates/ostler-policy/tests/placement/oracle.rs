@@ -15,6 +15,27 @@ pub struct Oracle<'a> {
     pub busy: Vec<f64>,
 }
 
+/// A chain whose turn it is.
+pub struct Chain<'a> {
+    pub nic: Index,
+    pub stages: &'a [Stage],
+    /// How much of a core each stage takes.
+    pub demands: Vec<f64>,
+    /// What it counts as that each leaves the core where it is.
+    pub leaving: Vec<Option<(Index, f64)>>,
+}
+
+impl Chain<'_> {
+    /// What its moves count as.
+    pub fn moves(&self, cores: &[Index]) -> f64 {
+        (0..cores.len()).map(|at| self.moving(at, cores[at])).sum()
+    }
+
+    fn moving(&self, at: usize, to: Index) -> f64 {
+        self.leaving[at].map_or(0.0, |(now, leaving)| if now == to { 0.0 } else { leaving })
+    }
+}
+
 impl Oracle<'_> {
     pub fn new(case: &Case) -> Oracle<'_> {
         let mut busy: Vec<f64> = case.cores.iter().map(|core| core.utilisation).collect();
@@ -23,15 +44,73 @@ impl Oracle<'_> {
                 busy[now as usize] = (busy[now as usize] - share(case, at)).max(0.0);
             }
         }
+        // Those that have no choice are there before all others.
+        for at in 0..case.threads.len() {
+            if let Some(core) = fixed(case, at) {
+                busy[core as usize] += share(case, at);
+            }
+        }
         Oracle { case, busy }
     }
 
-    pub fn cost(&self, nic: Index, stages: &[Stage], demands: &[f64], cores: &[Index]) -> f64 {
-        let each = (0..stages.len()).map(|at| {
+    /// What a chain costs, without its moves.
+    pub fn cost(&self, chain: &Chain<'_>, cores: &[Index]) -> f64 {
+        let each = (0..cores.len()).map(|at| {
             let before = at.checked_sub(1).map(|at| cores[at]);
-            self.step(nic, stages, demands, at, before, cores[at])
+            self.step(
+                chain.nic,
+                chain.stages,
+                &chain.demands,
+                at,
+                before,
+                cores[at],
+            )
         });
         each.sum()
+    }
+
+    /// The chain of those whose threads aren't placed yet; what it counts as that they leave where they are is a share of what each meets there by itself.
+    pub fn chain<'b>(
+        &self,
+        nic: Index,
+        stages: &'b [Stage],
+        placed: &[Option<Index>],
+        margin: f64,
+    ) -> Chain<'b> {
+        // One that is somewhere already loads its core there with all that it does.
+        let is = |stage: &Stage| placed[stage.thread as usize].is_some();
+        let demand = |stage: &Stage| {
+            if is(stage) {
+                0.0
+            } else {
+                share(self.case, stage.thread as usize)
+            }
+        };
+        let mut chain = Chain {
+            nic,
+            stages,
+            demands: stages.iter().map(demand).collect(),
+            leaving: vec![None; stages.len()],
+        };
+        let now = |at: usize| self.case.threads[stages[at].thread as usize].now;
+        for at in 0..stages.len() {
+            let before = if at == 0 {
+                Some(None)
+            } else {
+                now(at - 1).map(Some)
+            };
+            let (Some(before), Some(now)) = (before, now(at)) else {
+                continue;
+            };
+            if is(&stages[at]) {
+                continue;
+            }
+            let mut alone = vec![0.0; stages.len()];
+            alone[at] = chain.demands[at];
+            let meets = self.step(nic, stages, &alone, at, before, now);
+            chain.leaving[at] = Some((now, margin * meets));
+        }
+        chain
     }
 
     /// What a chain's stage costs on a core, coming from another.
@@ -52,7 +131,7 @@ impl Oracle<'_> {
         );
         let (here, there) = (&case.sockets[to as usize], &case.sockets[from as usize]);
         let far = case.distances[from as usize * case.sockets.len() + to as usize];
-        let mut sum = weights.cache / here.l3_hit;
+        let mut sum = weights.base + weights.cache / here.l3_hit;
         sum += weights.memory * there.cycle_loss;
         sum += weights.interconnect * here.cycle_loss * far;
         sum += weights.remote * there.ipc / here.ipc;
@@ -75,13 +154,8 @@ impl Oracle<'_> {
 
     /// The same least cost as of a linear program: a unit flows from stage to stage, from each core as much as comes there, and pays for its way. Such a program has a solution
     /// in which all of it goes one way.
-    pub fn least_of_program(
-        &self,
-        nic: Index,
-        stages: &[Stage],
-        demands: &[f64],
-        may: &[Vec<Index>],
-    ) -> f64 {
+    pub fn least_of_program(&self, chain: &Chain<'_>, may: &[Vec<Index>]) -> f64 {
+        let (stages, demands) = (chain.stages, &chain.demands);
         let mut all = variables!();
         let mut cost = Expression::from(0.0);
         let mut links = Vec::new();
@@ -97,7 +171,8 @@ impl Oracle<'_> {
                 let mut leaves = Expression::from(0.0);
                 for (to, &v) in may[at].iter().enumerate() {
                     let share = all.add(variable().min(0.0));
-                    cost += self.step(nic, stages, demands, at, before, v) * share;
+                    let step = self.step(chain.nic, stages, demands, at, before, v);
+                    cost += (step + chain.moving(at, v)) * share;
                     leaves += share;
                     here[to] += share;
                 }
@@ -112,10 +187,10 @@ impl Oracle<'_> {
     }
 
     /// The least cost of all chains there are.
-    pub fn least(&self, nic: Index, stages: &[Stage], demands: &[f64], may: &[Vec<Index>]) -> f64 {
+    pub fn least(&self, chain: &Chain<'_>, may: &[Vec<Index>]) -> f64 {
         let mut least = f64::INFINITY;
         each(may, |cores| {
-            least = least.min(self.cost(nic, stages, demands, cores));
+            least = least.min(self.cost(chain, cores) + chain.moves(cores));
         });
         least
     }
@@ -123,13 +198,12 @@ impl Oracle<'_> {
     /// Whether one of the cheapest chains asks too much of a core by itself, and another costs less where each stage meets all of its chain's load on its core.
     fn excused(
         &self,
-        nic: Index,
-        stages: &[Stage],
-        demands: &[f64],
+        chain: &Chain<'_>,
         may: &[Vec<Index>],
         optimum: f64,
         other: &[Index],
     ) -> bool {
+        let (stages, demands) = (chain.stages, &chain.demands);
         let own = |cores: &[Index], core: Index| -> (usize, f64) {
             let there = cores.iter().zip(demands).filter(|(at, _)| **at == core);
             let loads = there
@@ -149,14 +223,14 @@ impl Oracle<'_> {
                 let mut met = vec![0.0; demands.len()];
                 met[at] = own(cores, cores[at]).1;
                 let before = at.checked_sub(1).map(|at| cores[at]);
-                self.step(nic, stages, &met, at, before, cores[at])
+                self.step(chain.nic, stages, &met, at, before, cores[at])
             });
-            each.sum()
+            each.sum::<f64>() + chain.moves(cores)
         };
         let better = together(other);
         let mut found = false;
         each(may, |cores| {
-            let cheapest = close(self.cost(nic, stages, demands, cores), optimum);
+            let cheapest = close(self.cost(chain, cores) + chain.moves(cores), optimum);
             found |= cheapest && crowds(cores) && together(cores) > better;
         });
         found
@@ -182,7 +256,16 @@ pub fn share(case: &Case, thread: usize) -> f64 {
     let flows = case.queues.iter().flat_map(|(_, flows)| flows);
     let through = |flow: &&Owned| flow.2.iter().any(|stage| stage.thread as usize == thread);
     let packets: f64 = flows.filter(through).map(|flow| flow.0).sum();
-    case.threads[thread].demand * packets / 1e6
+    (case.threads[thread].demand * packets / 1e6).min(1.0)
+}
+
+/// The core that a thread is on if it has no other and is on any way.
+pub fn fixed(case: &Case, thread: usize) -> Option<Index> {
+    let flows = case.queues.iter().flat_map(|(_, flows)| flows);
+    let mut stages = flows.flat_map(|flow| &flow.2);
+    let pool = &case.pools[case.threads[thread].pool as usize].0;
+    let named = stages.any(|stage| stage.thread as usize == thread);
+    (named && pool.len() == 1).then(|| pool[0])
 }
 
 pub fn dominant(flows: &[Owned]) -> Option<&Owned> {
@@ -195,7 +278,31 @@ pub fn dominant(flows: &[Owned]) -> Option<&Owned> {
 
 /// Goes through a placement queue by queue, and holds each chain against the search.
 pub fn holds(case: &Case, placement: &Placement) -> Result<(), TestCaseError> {
-    holds_against(case, placement, By::Search)
+    holds_against(case, placement, 0.0, By::Search)
+}
+
+/// What threads that are somewhere come to, chain by chain in the order in which a placement has them: the mean slowdown of packets, with what it counts as that
+/// threads leave their cores, and what cores lack.
+pub fn reckoned(case: &Case, order: &Placement, at: &[Option<Index>], margin: f64) -> (f64, f64) {
+    let mut oracle = Oracle::new(case);
+    let mut placed: Vec<Option<Index>> =
+        (0..case.threads.len()).map(|at| fixed(case, at)).collect();
+    let (mut sum, mut packets) = (0.0, 0.0);
+    for chain in &order.chains {
+        let (nic, flows) = &case.queues[chain.queue as usize];
+        let flow = &flows[chain.flow as usize];
+        let turn = oracle.chain(*nic, &flow.2, &placed, margin);
+        let core = |stage: &Stage| at[stage.thread as usize].expect("it is somewhere");
+        let cores: Vec<Index> = flow.2.iter().map(core).collect();
+        sum += flow.0 * (oracle.cost(&turn, &cores) + turn.moves(&cores));
+        packets += flow.0;
+        for ((stage, core), demand) in flow.2.iter().zip(cores).zip(&turn.demands) {
+            oracle.busy[core as usize] += demand;
+            placed[stage.thread as usize] = Some(core);
+        }
+    }
+    let lack = oracle.busy.iter().map(|busy| (busy - 0.8).max(0.0)).sum();
+    (if packets > 0.0 { sum / packets } else { 0.0 }, lack)
 }
 
 /// Who says what the least cost of a chain is.
@@ -205,9 +312,15 @@ pub enum By {
     Program,
 }
 
-pub fn holds_against(case: &Case, placement: &Placement, by: By) -> Result<(), TestCaseError> {
+pub fn holds_against(
+    case: &Case,
+    placement: &Placement,
+    margin: f64,
+    by: By,
+) -> Result<(), TestCaseError> {
     let mut oracle = Oracle::new(case);
-    let mut placed = vec![None; case.threads.len()];
+    let mut placed: Vec<Option<Index>> =
+        (0..case.threads.len()).map(|at| fixed(case, at)).collect();
     let number = |id: CpuId| {
         let at = case.cores.iter().position(|core| core.id == id);
         Index::try_from(at.expect("it is one of them")).expect("few")
@@ -227,12 +340,7 @@ pub fn holds_against(case: &Case, placement: &Placement, by: By) -> Result<(), T
         last = rank;
         let new = |stage: &Stage| placed[stage.thread as usize].is_none();
         prop_assert!(own || flow.2.iter().any(new), "it was placed for nobody");
-        // One that is somewhere already loads its core there with all that it does.
-        let demand = |stage: &Stage| match placed[stage.thread as usize] {
-            Some(_) => 0.0,
-            None => share(case, stage.thread as usize),
-        };
-        let demands: Vec<f64> = flow.2.iter().map(demand).collect();
+        let turn = oracle.chain(*nic, &flow.2, &placed, margin);
         let may: Vec<Vec<Index>> = flow
             .2
             .iter()
@@ -251,24 +359,25 @@ pub fn holds_against(case: &Case, placement: &Placement, by: By) -> Result<(), T
         for (core, may) in cores.iter().zip(&may) {
             prop_assert!(may.contains(core), "a thread is where it may be");
         }
-        let cost = oracle.cost(*nic, &flow.2, &demands, &cores);
+        let cost = oracle.cost(&turn, &cores);
         prop_assert!(close(cost, chain.slowdown), "{cost} {}", chain.slowdown);
+        let found = cost + turn.moves(&cores);
         let optimum = match by {
-            By::Search => oracle.least(*nic, &flow.2, &demands, &may),
-            By::Program => oracle.least_of_program(*nic, &flow.2, &demands, &may),
+            By::Search => oracle.least(&turn, &may),
+            By::Program => oracle.least_of_program(&turn, &may),
         };
-        prop_assert!(optimum <= chain.slowdown + 1e-9 * (1.0 + chain.slowdown.abs()));
-        if !close(optimum, chain.slowdown) {
+        prop_assert!(optimum <= found + 1e-9 * (1.0 + found.abs()));
+        if !close(optimum, found) {
             // The cheapest chain asks too much of a core by itself, which isn't in this measure.
-            let full =
-                |core: &Index| oracle.busy[*core as usize] + demands.iter().sum::<f64>() > 0.8;
+            let all: f64 = turn.demands.iter().sum();
+            let full = |core: &Index| oracle.busy[*core as usize] + all > 0.8;
             let excused = match by {
-                By::Search => oracle.excused(*nic, &flow.2, &demands, &may, optimum, &cores),
+                By::Search => oracle.excused(&turn, &may, optimum, &cores),
                 By::Program => may.iter().flatten().any(full),
             };
-            prop_assert!(excused, "{optimum} {}", chain.slowdown);
+            prop_assert!(excused, "{optimum} {found}");
         }
-        for ((stage, core), demand) in flow.2.iter().zip(cores).zip(demands) {
+        for ((stage, core), demand) in flow.2.iter().zip(cores).zip(&turn.demands) {
             oracle.busy[core as usize] += demand;
             placed[stage.thread as usize] = Some(core);
         }

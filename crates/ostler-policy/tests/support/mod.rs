@@ -133,7 +133,7 @@ pub fn snapshot(facts: &Facts, guests: Vec<GuestView>) -> Snapshot {
                         queue,
                         ring: Ring::Receive,
                         affinity: CpuSet::EMPTY,
-                        count: 0,
+                        count: 100,
                     })
                     .collect(),
             })

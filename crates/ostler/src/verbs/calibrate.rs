@@ -44,6 +44,7 @@ struct Weighed {
     remote: f64,
     crossing: f64,
     load: f64,
+    base: f64,
 }
 
 impl Weighed {
@@ -60,6 +61,7 @@ impl Weighed {
             remote: weights.remote,
             crossing: weights.crossing,
             load: weights.load,
+            base: weights.base,
         }
     }
 }
@@ -152,6 +154,7 @@ fn text(summary: &Summary) -> String {
             ("remote", stage.remote),
             ("crossing", stage.crossing),
             ("load", stage.load),
+            ("base", stage.base),
         ] {
             let _ = writeln!(text, "{key} = {weight:.3}");
         }

@@ -136,8 +136,8 @@ fn placement() -> impl Strategy<Value = PlacementSettings> {
         Just(PlacementPolicy::ContentionAware),
     ];
     let stage = || {
-        (nanos(1, 1_000_000), proptest::array::uniform6(0.0..=1000.0)).prop_map(
-            |(packet, [cache, memory, interconnect, remote, crossing, load])| StageSettings {
+        (nanos(1, 1_000_000), proptest::array::uniform7(0.0..=1000.0)).prop_map(
+            |(packet, [cache, memory, interconnect, remote, crossing, load, base])| StageSettings {
                 packet,
                 cache,
                 memory,
@@ -145,6 +145,7 @@ fn placement() -> impl Strategy<Value = PlacementSettings> {
                 remote,
                 crossing,
                 load,
+                base,
             },
         )
     };

@@ -22,6 +22,9 @@ use crate::placement::{Core, Index, STAGES_MAX, Socket, Stage, Thread};
 /// other placement would be better by the margin than a present one with such a stage, whatever it gains.
 const L3_HIT_MIN: f64 = 1.0 / 12.0;
 
+/// So many packets in an interval come with an interrupt, or are polled without.
+const POLLED_MIN: f64 = 100.0;
+
 impl Layered {
     pub(super) fn lay_cores(&mut self, scene: &Scene<'_>) {
         let seen = scene.seen;
@@ -186,6 +189,38 @@ impl Layered {
                     self.packets[place] += came(hop);
                     self.touched.push(place);
                 }
+            }
+        }
+        self.forget_polled(scene);
+    }
+
+    /// What softirqs took of a core tells nothing where a queue whose interrupts go there had none: it is polled without end, by ksoftirqd, whose time is a task's, and on the core where its
+    /// last interrupt came. Most drivers leave that only when a ring is empty.
+    fn forget_polled(&mut self, scene: &Scene<'_>) {
+        let snapshot = scene.seen.snapshot;
+        let (mut at, mut from) = (0, 0);
+        for flows in self.seen.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
+            let core = self.softirqs[at];
+            at += flows.len();
+            let traffic = flows
+                .iter()
+                .map(|flow| snapshot.flows[flow.2].packets_per_s);
+            let packets = traffic.sum::<f64>() * snapshot.interval.as_secs_f64();
+            let (nic, queue, _) = flows[0];
+            let name = &scene.partition.nics[nic].name;
+            let nic = snapshot.nics.iter().find(|nic| nic.name == *name);
+            let (Some(core), Some(nic)) = (core.filter(|_| packets >= POLLED_MIN), nic) else {
+                continue;
+            };
+            let of_queue = |irq: &IrqView| irq.ring == Ring::Receive && irq.queue == queue;
+            // Most are in the order of queues: it is the next.
+            let (earlier, later) = nic.irqs.split_at(from.min(nic.irqs.len()));
+            let place = later.iter().position(of_queue).map(|place| from + place);
+            let place = place.or_else(|| earlier.iter().position(of_queue));
+            let Some(place) = place else { continue };
+            from = place + 1;
+            if nic.irqs[place].count == 0 {
+                self.softirq_time[core as usize] = None;
             }
         }
     }

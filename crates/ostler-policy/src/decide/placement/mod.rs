@@ -405,6 +405,7 @@ fn weights(stage: &StageSettings) -> Weights {
         interconnect: stage.interconnect,
         remote: stage.remote,
         crossing: stage.crossing,
+        base: stage.base,
         load: stage.load,
     }
 }
