@@ -15,7 +15,8 @@ pub(super) struct Head {
     pub first: u32,
     pub second: u32,
     pub urgent: u32,
-    pub calm: bool,
+    /// How many were searched for them.
+    searched: usize,
     /// More than the first was looked at.
     pub walked: bool,
     first_vtime: u64,
@@ -27,7 +28,7 @@ impl Head {
         first: NONE,
         second: NONE,
         urgent: NONE,
-        calm: true,
+        searched: 0,
         walked: false,
         first_vtime: u64::MAX,
         second_vtime: u64::MAX,
@@ -47,7 +48,7 @@ impl Boost {
         let domain = &mut self.domains[number as usize];
         if std::mem::take(&mut domain.stirred) {
             let head = self.look(number, cpu, LOOK_MAX, sight);
-            self.domains[number as usize].stirred = !head.calm;
+            self.domains[number as usize].stirred = !self.is_calm(number, head.searched);
             return head;
         }
         let first = domain.queue.front().copied();
@@ -67,37 +68,30 @@ impl Boost {
             ..Head::NOBODY
         };
         let home = self.cores[cpu as usize].domain == number;
-        let (mut searched, mut looked, mut before_it) = (0, 0, 0);
+        let mut looked = 0;
         let (before, after) = self.domains[number as usize].queue.as_slices();
         // Of the first alone, which each comes to be: of all it would be a tenth of a run's time.
         debug_assert!(before.first().is_none_or(|first| {
             self.as_waiting(first.order, first.thread, sight) == Some(*first)
         }));
+        let before = &before[..before.len().min(SEARCH_MAX)];
+        let after = &after[..after.len().min(SEARCH_MAX - before.len())];
+        let mut passed_over = 0;
         // Not by the iterator of both, which finds out for each entry which of them it is in.
         'queue: for part in [before, after] {
             for waits in part {
-                if searched >= SEARCH_MAX || looked >= most {
-                    head.calm = false;
+                if looked >= most {
                     break 'queue;
                 }
-                searched += 1;
-                let vtime = waits.vtime;
-                // What `stirs` says.
-                if head.calm
-                    && (waits.has_event
-                        || ostler_boost::misplaced(&self.config, before_it, vtime)
-                        || self.guests[waits.guest as usize].balance_ns > 0)
-                {
-                    head.calm = false;
-                }
-                before_it = vtime;
                 if !(home && waits.anywhere || sight.may(waits.thread, cpu)) {
+                    passed_over += 1;
                     continue;
                 }
                 looked += 1;
                 if waits.has_event && head.urgent == NONE && waits.guest != NOBODY {
                     head.urgent = waits.thread;
                 }
+                let vtime = waits.vtime;
                 if vtime < head.first_vtime {
                     head.second = head.first;
                     head.second_vtime = head.first_vtime;
@@ -109,7 +103,32 @@ impl Boost {
                 }
             }
         }
+        head.searched = looked + passed_over;
         head
+    }
+
+    /// Whether nobody in a queue has to be told from its place there, of which so many were searched. Apart from the look itself, whose loop is the shorter
+    /// for it: most queues aren't calm, and one of their first says so.
+    fn is_calm(&self, number: u32, searched: usize) -> bool {
+        let queue = &self.domains[number as usize].queue;
+        if searched < queue.len() {
+            return false;
+        }
+        let mut before_it = 0;
+        let (before, after) = queue.as_slices();
+        for part in [before, after] {
+            for waits in part {
+                // What `stirs` says.
+                if waits.has_event
+                    || ostler_boost::misplaced(&self.config, before_it, waits.vtime)
+                    || self.guests[waits.guest as usize].balance_ns > 0
+                {
+                    return false;
+                }
+                before_it = waits.vtime;
+            }
+        }
+        true
     }
 
     /// How one is in its domain's queue, at a place.
