@@ -1,5 +1,7 @@
 //! The callbacks: `bpf/boost/boost.bpf.c`, `coming.h`, `hooks.h` and `turns.h`.
 
+use std::iter;
+
 use ostler_boost::{Guest, NOBODY, may_borrow};
 use ostler_model::{CpuId, CpuSet};
 
@@ -23,44 +25,67 @@ struct Taker<'a> {
     now: u64,
 }
 
+/// Who has a core.
+struct Holder<'a> {
+    member: &'a Member,
+    /// Up to now.
+    vtime: u64,
+    boosted: bool,
+    /// It runs; else it waits for other work to end.
+    at_once: bool,
+}
+
+impl Holder<'_> {
+    /// How readily its core is taken.
+    fn rate(&self) -> u64 {
+        ostler_boost::rate(self.vtime, self.boosted, self.at_once)
+    }
+
+    /// The same beside others: what the C makes one number of. It is asked of every core of a domain for each that comes.
+    fn order(&self) -> (bool, bool, u64) {
+        (!self.boosted, self.at_once, self.vtime)
+    }
+}
+
 impl Boost {
-    /// How readily one takes a core from the one that has it, if that is more than `best`; 0: no more, or not at all.
+    /// Who has a core that another may take, if somebody has.
     #[inline]
-    fn rate(&self, taker: &Taker<'_>, cpu: u32, best: u64) -> u64 {
+    fn holder(&self, taker: &Taker<'_>, cpu: u32) -> Option<Holder<'_>> {
         let core = &self.cores[cpu as usize];
         let at_once = core.runs != NONE;
         let has = if at_once { core.runs } else { core.held };
         if core.next != NONE || has == taker.thread || !taker.allowed.contains(CpuId(cpu)) {
-            return 0;
+            return None;
         }
-        let Some(runs) = self.member(has) else {
-            return 0;
-        };
-        let mine = taker.member;
-        let boosted = runs.boosted || runs.vcpu.does_io(&self.config);
-        let mut vtime = runs.vcpu.vtime;
+        let member = self.member(has)?;
+        let mut vtime = member.vcpu.vtime;
         if at_once {
-            vtime += taker.now - runs.runs_since;
+            vtime += taker.now - member.runs_since;
         }
-        let rated = ostler_boost::rate(vtime, boosted, at_once);
-        // Whether it takes it at all is the dearer question.
-        if rated <= best {
-            return 0;
-        }
-        let gives_way = if taker.event {
-            // The C tells guests apart by where they are.
-            mine.guest != runs.guest && {
-                let theirs = (&runs.vcpu, &self.guests[runs.guest as usize]);
-                mine.vcpu
-                    .preempts(&self.config, taker.guest, taker.least, theirs, boosted)
-            }
-        } else {
-            !boosted && mine.vcpu.vtime + self.wake_granularity < vtime
-        };
-        if gives_way { rated } else { 0 }
+        Some(Holder {
+            member,
+            vtime,
+            boosted: member.boosted || member.vcpu.does_io(&self.config),
+            at_once,
+        })
     }
 
-    /// The core that a thread takes from another.
+    /// Whether one takes a core from the one that has it.
+    #[inline]
+    fn takes(&self, taker: &Taker<'_>, from: &Holder<'_>) -> bool {
+        let (mine, runs) = (taker.member, from.member);
+        if !taker.event {
+            return !from.boosted && mine.vcpu.vtime + self.wake_granularity < from.vtime;
+        }
+        // The C tells guests apart by where they are.
+        mine.guest != runs.guest && {
+            let theirs = (&runs.vcpu, &self.guests[runs.guest as usize]);
+            mine.vcpu
+                .preempts(&self.config, taker.guest, taker.least, theirs, from.boosted)
+        }
+    }
+
+    /// The core that a thread takes from another: the one that it takes most readily.
     fn victim(&self, thread: u32, least: u64, event: bool, sight: &Sight<'_>) -> Option<u32> {
         let member = self.member(thread)?;
         let domain = &self.domains[member.domain as usize];
@@ -73,18 +98,27 @@ impl Boost {
             event,
             now: sight.now,
         };
-        let rated = self.rate(&taker, member.cpu, 0);
-        let mut best = (rated, (rated > 0).then_some(member.cpu));
-        if ostler_boost::stays(rated, domain.now) {
-            return best.1;
-        }
-        for cpu in &domain.cores {
-            let rated = self.rate(&taker, *cpu, best.0);
-            if rated > best.0 {
-                best = (rated, Some(*cpu));
+        let mut best: Option<(u32, Holder<'_>)> = None;
+        // One loop, so that what is asked of each core is compiled into it.
+        for (at, cpu) in iter::once(&member.cpu).chain(&domain.cores).enumerate() {
+            let Some(from) = self.holder(&taker, *cpu) else {
+                continue;
+            };
+            if let Some((_, best)) = &best {
+                debug_assert_eq!(best.order() < from.order(), best.rate() < from.rate());
+                if best.order() >= from.order() {
+                    continue;
+                }
+            }
+            // Whether it takes it at all is the dearer question.
+            if self.takes(&taker, &from) {
+                if at == 0 && ostler_boost::stays(from.rate(), domain.now) {
+                    return Some(*cpu);
+                }
+                best = Some((*cpu, from));
             }
         }
-        best.1
+        best.map(|best| best.0)
     }
 
     fn take_core(&mut self, cpu: u32, thread: u32) {
