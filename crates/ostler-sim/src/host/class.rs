@@ -245,8 +245,16 @@ impl Host {
         }
     }
 
-    /// Carries out what the scheduler wants of cores.
+    /// Carries out what the scheduler wants of cores: nothing, after most of what happens.
+    #[inline]
     pub(super) fn kicks<W: Work>(&mut self, scene: &mut Scene<'_, W>) {
+        let boost = self.boost.as_deref();
+        if boost.is_some_and(|boost| !boost.kicks.is_empty()) {
+            self.kick_all(scene);
+        }
+    }
+
+    fn kick_all<W: Work>(&mut self, scene: &mut Scene<'_, W>) {
         let mut at = 0;
         while let Some(boost) = self.boost.as_deref_mut() {
             let Some(kick) = boost.kicks.get(at).copied() else {

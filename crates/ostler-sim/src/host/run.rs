@@ -22,10 +22,14 @@ pub(super) enum Told {
 
 impl Host {
     /// Puts what a core did until now into all accounts.
+    #[inline]
     pub(super) fn reckon(&mut self, cpu: u32, now: Nanos) {
-        if self.cores[cpu as usize].since == now {
-            return;
+        if self.cores[cpu as usize].since != now {
+            self.reckon_up(cpu, now);
         }
+    }
+
+    fn reckon_up(&mut self, cpu: u32, now: Nanos) {
         let running = self.cores[cpu as usize].running;
         let yields = self.yields(running);
         let core = &mut self.cores[cpu as usize];
@@ -229,10 +233,16 @@ impl Host {
     }
 
     /// The next of those that are about to go to sleep does; false: there is none. Called once all is done that was wanted.
+    #[inline]
     pub fn leave_next<W: Work>(&mut self, scene: &mut Scene<'_, W>) -> bool {
-        let Some(cpu) = self.leavers.pop_front() else {
-            return false;
-        };
+        let next = self.leavers.pop_front();
+        if let Some(cpu) = next {
+            self.leave_now(cpu, scene);
+        }
+        next.is_some()
+    }
+
+    fn leave_now<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
         let stays = self.has_softirqs(cpu);
         let core = &mut self.cores[cpu as usize];
         if core.leaving && core.doing == Doing::Thread {
@@ -250,7 +260,6 @@ impl Host {
             core.leaving = false;
             core.ask = true;
         }
-        true
     }
 
     /// A core goes on with whatever comes first.
@@ -465,10 +474,14 @@ impl Host {
 
     /// A vCPU that touches a device does so while it runs. All else that its owner wants, of which there was so much before, is done afterwards, when it may
     /// sleep, or wait for a core.
+    #[inline]
     fn touches<W: Work>(&mut self, thread: u32, before: usize, scene: &mut Scene<'_, W>) {
-        if scene.out.0.len() == before || !self.threads[thread as usize].boost {
-            return;
+        if scene.out.0.len() > before && self.threads[thread as usize].boost {
+            self.touch(thread, before, scene);
         }
+    }
+
+    fn touch<W: Work>(&mut self, thread: u32, before: usize, scene: &mut Scene<'_, W>) {
         let mut at = before;
         while let Some(effect) = scene.out.0.get(at) {
             match *effect {
