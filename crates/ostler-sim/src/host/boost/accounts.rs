@@ -2,7 +2,7 @@
 
 use ostler_boost::{Config, NOBODY, Pool, Service, instalment};
 
-use super::{Boost, Member, Pooled, Sight};
+use super::{Boost, Domain, Member, Pooled, Sight};
 
 /// What was charged to a worker since its guest's account last had it is the guest's to bear.
 pub(super) fn hand_on(member: &mut Member, service: &mut Service) {
@@ -49,48 +49,54 @@ fn charge_service(
     charged
 }
 
-impl Boost {
-    /// What is told of a vCPU's pool, if it is in one, and its domain's virtual time.
-    fn in_pool(&mut self, member: &Member) -> Option<(&mut Pool, u64)> {
-        let now = self.domains[member.domain as usize].now;
-        let pools = &mut self.services[member.guest as usize].pools;
-        pools.at(member.pooled.number()).map(|pool| (pool, now))
-    }
+/// A vCPU's pool, if it is in one, and its domain's virtual time.
+fn in_pool<'a>(
+    member: &Member,
+    services: &'a mut [Service],
+    domains: &[Domain],
+) -> Option<(&'a mut Pool, u64)> {
+    let pools = &mut services[member.guest as usize].pools;
+    let pool = pools.at(member.pooled.number())?;
+    Some((pool, domains[member.domain as usize].now))
+}
 
+// Members are changed where they are, as they are two cache lines.
+impl Boost {
     /// One that sleeps leaves its guest's pool what it is due.
-    pub(super) fn rest(&mut self, member: &mut Member) {
-        let config = self.config;
+    pub(super) fn rest(&mut self, thread: u32) {
+        let member = &mut self.members[thread as usize];
         if !member.rests()
-            && let Some((pool, now)) = self.in_pool(member)
+            && let Some((pool, now)) = in_pool(member, &mut self.services, &self.domains)
         {
-            pool.sleeps(&config, &member.vcpu, now);
+            pool.sleeps(&self.config, &member.vcpu, now);
             member.pooled = member.pooled.rests();
         }
     }
 
     /// One that has slept does so no longer. `least`: the virtual time that it is compared with, if it is another than that of the domain where it slept.
-    pub(super) fn rise(&mut self, member: &mut Member, least: Option<u64>) {
-        let config = self.config;
+    pub(super) fn rise(&mut self, thread: u32, least: Option<u64>) {
+        let member = &mut self.members[thread as usize];
         if member.rests()
-            && let Some((pool, now)) = self.in_pool(member)
+            && let Some((pool, now)) = in_pool(member, &mut self.services, &self.domains)
         {
-            pool.wakes(&config, &mut member.vcpu, least.unwrap_or(now), now);
+            pool.wakes(&self.config, &mut member.vcpu, least.unwrap_or(now), now);
             member.pooled = member.pooled.rises();
         }
     }
 
     /// One is in its guest's pool no longer.
-    pub(super) fn leave(&mut self, member: &mut Member) {
-        let config = self.config;
-        self.rise(member, None);
-        if let Some((pool, now)) = self.in_pool(member) {
-            pool.leaves(&config, &member.vcpu, now);
+    pub(super) fn leave(&mut self, thread: u32) {
+        self.rise(thread, None);
+        let member = &mut self.members[thread as usize];
+        if let Some((pool, now)) = in_pool(member, &mut self.services, &self.domains) {
+            pool.leaves(&self.config, &member.vcpu, now);
         }
         member.pooled = Pooled::Not;
     }
 
     /// One that is awake is in its guest's pool where it is now.
-    pub(super) fn join(&mut self, member: &mut Member) {
+    pub(super) fn join(&mut self, thread: u32) {
+        let member = &mut self.members[thread as usize];
         if member.guest != NOBODY && !member.works {
             let now = self.domains[member.domain as usize].now;
             let pools = &mut self.services[member.guest as usize].pools;
@@ -102,11 +108,12 @@ impl Boost {
     }
 
     /// One is on another domain's scale from now on, where its virtual time is as told.
-    pub(super) fn move_to(&mut self, member: &mut Member, number: u32, vtime: u64) {
-        self.leave(member);
+    pub(super) fn move_to(&mut self, thread: u32, number: u32, vtime: u64) {
+        self.leave(thread);
+        let member = &mut self.members[thread as usize];
         member.vcpu.vtime = vtime;
         member.domain = number;
-        self.join(member);
+        self.join(thread);
     }
 
     /// Charges a thread for what it has run. What its guest's other vCPUs leave, asleep, bears that first; what is beyond its share then is borrowed from the one
@@ -119,14 +126,12 @@ impl Boost {
         sleeps: bool,
         sight: &Sight<'_>,
     ) {
-        let Some(mut member) = self.member(thread).copied() else {
+        let Some(member) = self.member(thread) else {
             return;
         };
-        let guest = member.guest as usize;
-        let served = member.guest != NOBODY;
+        let (guest, served) = (member.guest as usize, member.guest != NOBODY);
         let mut waited = 0;
-        let mut lender = waits.and_then(|waits| self.member(waits).copied());
-        if let Some(lends) = &lender
+        if let Some(lends) = waits.and_then(|waits| self.member(waits))
             && lends.guest != member.guest
             && served
         {
@@ -134,6 +139,7 @@ impl Boost {
         }
         let all = ran;
         let now = self.domains[member.domain as usize].now;
+        let member = &mut self.members[thread as usize];
         if !member.works && served {
             let service = &mut self.services[guest];
             let vcpu = &mut member.vcpu;
@@ -142,7 +148,7 @@ impl Boost {
                 waited = waited.min(ran);
             }
             let most = now + self.config.limit_ns;
-            let charged = charge_service(&self.config, &mut member, service, most, all);
+            let charged = charge_service(&self.config, member, service, most, all);
             let vcpu = &mut member.vcpu;
             if let Some(pool) = service.pools.at(member.pooled.number())
                 && charged > 0
@@ -152,74 +158,68 @@ impl Boost {
         }
         member.vcpu.vtime += ran - waited;
         if waited > 0
-            && let Some(lends) = &mut lender
+            && let Some(waits) = waits
         {
-            let boosted = member.boosted || member.vcpu.does_io(&self.config);
-            let was = lends.vcpu.vtime;
-            let (mine, theirs) = two(&mut self.guests, guest, lends.guest as usize);
-            member.vcpu.charge(
-                &self.config,
-                mine,
-                (&mut lends.vcpu, theirs),
-                waited,
-                boosted,
-            );
-            if self.guests[guest].balance_ns > 0 || lends.vcpu.vtime != was {
-                self.domains[member.domain as usize].stirred = true;
-            }
+            self.borrow(thread, waits, waited);
         }
         if served {
+            let member = &mut self.members[thread as usize];
             let service = &mut self.services[guest];
             if member.works {
                 service.ran_ns += all;
                 service.settled_ns += all;
-                hand_on(&mut member, service);
+                hand_on(member, service);
             } else {
                 service.vtime = member.vcpu.vtime;
                 service.domain = member.domain;
                 service.confidence = member.vcpu.confidence;
                 if sleeps {
-                    self.rest(&mut member);
+                    self.rest(thread);
                 }
             }
         }
-        self.members[thread as usize] = member;
-        if let (Some(waits), Some(lender)) = (waits, lender) {
-            self.changes(waits, lender);
+    }
+
+    /// Charges a thread for a time that it has run while another guest's waited, as far as it doesn't borrow that.
+    fn borrow(&mut self, thread: u32, waits: u32, waited: u64) {
+        let (member, lends) = two(&mut self.members, thread as usize, waits as usize);
+        let (guest, lender) = (member.guest as usize, lends.guest as usize);
+        let boosted = member.boosted || member.vcpu.does_io(&self.config);
+        let was = lends.vcpu.vtime;
+        let (mine, theirs) = two(&mut self.guests, guest, lender);
+        let waits_for = (&mut lends.vcpu, theirs);
+        member
+            .vcpu
+            .charge(&self.config, mine, waits_for, waited, boosted);
+        let lent = lends.vcpu.vtime != was;
+        if self.guests[guest].balance_ns > 0 || lent {
+            self.domains[member.domain as usize].stirred = true;
+        }
+        if lent {
+            self.shows(waits);
         }
     }
 
     /// Has the first in a queue pay the second, if it is to.
     pub(super) fn pay(&mut self, first: u32, second: u32) {
-        let (Some(mut pays), Some(mut paid)) =
-            (self.member(first).copied(), self.member(second).copied())
-        else {
+        let (Some(pays), Some(paid)) = (self.member(first), self.member(second)) else {
             return;
         };
         if pays.guest == paid.guest || pays.guest == NOBODY || pays.works {
             return;
         }
+        let (pays, paid) = two(&mut self.members, first as usize, second as usize);
         let (mine, theirs) = two(&mut self.guests, pays.guest as usize, paid.guest as usize);
-        pays.vcpu.pay(&self.config, mine, (&mut paid.vcpu, theirs));
-        self.changes(first, pays);
-        self.changes(second, paid);
-    }
-
-    /// A member that may wait is as told from now on.
-    fn changes(&mut self, thread: u32, member: Member) {
-        let known = &mut self.members[thread as usize];
-        let was = std::mem::replace(known, member);
-        if was.vcpu.vtime != member.vcpu.vtime {
-            self.shows(thread);
+        if pays.vcpu.pay(&self.config, mine, (&mut paid.vcpu, theirs)) > 0 {
+            self.shows(first);
+            self.shows(second);
         }
     }
-}
 
-impl Boost {
     /// Has a vCPU that wakes pay with what it is about to lose, where `least` is the least virtual time, that of `met`. A worker's is its guest's, and lost by
     /// that.
-    pub(super) fn redeem(&mut self, wakes: &mut Member, met: u32, least: u64) {
-        let Some(mut waits) = self.member(met).copied() else {
+    pub(super) fn redeem(&mut self, thread: u32, met: u32, least: u64) {
+        let (Some(wakes), Some(waits)) = (self.member(thread), self.member(met)) else {
             return;
         };
         let owes = self.guests[wakes.guest as usize].balance_ns > 0;
@@ -230,6 +230,7 @@ impl Boost {
         {
             return;
         }
+        let (wakes, waits) = two(&mut self.members, thread as usize, met as usize);
         let (mine, theirs) = two(&mut self.guests, wakes.guest as usize, waits.guest as usize);
         let now = self.domains[wakes.domain as usize].now;
         let pools = &mut self.services[wakes.guest as usize].pools;
@@ -244,8 +245,8 @@ impl Boost {
             .redeem(&self.config, mine, waits_for, least, pool);
         if paid > 0 {
             self.domains[wakes.domain as usize].stirred = true;
+            self.shows(met);
         }
-        self.changes(met, waits);
     }
 }
 

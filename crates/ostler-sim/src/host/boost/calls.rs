@@ -133,50 +133,49 @@ impl Boost {
     pub fn enqueue(&mut self, thread: u32, cpu: u32, wakes: bool, sight: &Sight<'_>) {
         let number = self.cores[cpu as usize].domain;
         let now = self.domains[number as usize].now;
-        let Some(mut member) = self.member(thread).copied() else {
+        let Some(member) = self.member_mut(thread) else {
             return;
         };
         let guest = member.guest as usize;
         let from = (member.domain != number).then_some(member.domain);
-        let works = member.works && member.guest != NOBODY;
+        let (served, moved) = (member.guest != NOBODY, member.moved);
+        let works = member.works && served;
         if works && wakes {
             member.note_event(sight.now);
         }
+        let (vtime, has_event) = (member.vcpu.vtime, member.has_event);
         let (mut least, mut met) = (u64::MAX, NONE);
-        if from.is_some()
-            || member.moved
-            || member.has_event
-            || member.vcpu.vtime + self.config.slice_ns < now
-        {
+        if from.is_some() || moved || has_event || vtime + self.config.slice_ns < now {
             (least, met) = self.meets(number, cpu, thread, sight);
         }
-        if wakes && from.is_none() && !member.moved {
-            self.redeem(&mut member, met, least);
+        if wakes && from.is_none() && !moved {
+            self.redeem(thread, met, least);
         }
         self.rise(
-            &mut member,
+            thread,
             (from.is_none() && least < u64::MAX).then_some(least),
         );
         if works {
-            accounts::hand_on(&mut member, &mut self.services[guest]);
+            let member = &mut self.members[thread as usize];
+            accounts::hand_on(member, &mut self.services[guest]);
         }
         if let Some(from) = from {
-            let vtime = self.rescaled(member.vcpu.vtime, from, number);
-            self.move_to(&mut member, number, vtime);
+            let vtime = self.members[thread as usize].vcpu.vtime;
+            let vtime = self.rescaled(vtime, from, number);
+            self.move_to(thread, number, vtime);
         }
         if works {
             let service = &self.services[guest];
             let leads = self.rescaled(service.vtime, service.domain, number);
-            accounts::follow(&mut member, service, leads);
+            accounts::follow(&mut self.members[thread as usize], service, leads);
         }
+        let member = &mut self.members[thread as usize];
         if least == u64::MAX {
             least = now;
-        } else if (from.is_some() || member.moved)
-            && member.vcpu.vtime > least + self.config.slice_ns
-        {
+        } else if (from.is_some() || moved) && member.vcpu.vtime > least + self.config.slice_ns {
             member.vcpu.vtime = least + self.config.slice_ns;
         }
-        if wakes || from.is_some() || member.moved {
+        if wakes || from.is_some() || moved {
             member.vcpu.arrives(&self.config, least);
         }
         member.followed = member.vcpu.vtime;
@@ -184,20 +183,20 @@ impl Boost {
         member.at = At::Waits;
         member.cpu = cpu;
         member.waits_since = sight.now;
-        self.members[thread as usize] = member;
+        let vtime = member.vcpu.vtime;
+        // No event: its timer.
+        let patient = !has_event && member.vcpu.does_io(&self.config);
         let mut taken = None;
-        if member.has_event && member.guest != NOBODY {
+        if has_event && served {
             taken = self.victim(thread, least, true, sight);
             self.note_boost(thread, taken.is_some());
         }
-        // No event: its timer.
-        let patient = !member.has_event && member.vcpu.does_io(&self.config);
         if taken.is_none() && wakes && !patient {
             taken = self.victim(thread, least, false, sight);
         }
         if let Some(cpu) = taken {
             if self.cores[cpu as usize].runs != NONE {
-                let slice = self.stretch(&member, least);
+                let slice = self.stretch(vtime, least);
                 if let Some(member) = self.member_mut(thread) {
                     member.slice = slice;
                 }
@@ -236,9 +235,9 @@ impl Boost {
     }
 
     /// How long a vCPU that goes before others may run.
-    fn stretch(&self, member: &Member, least: u64) -> u64 {
+    fn stretch(&self, vtime: u64, least: u64) -> u64 {
         let slice = self.config.slice_ns;
-        let room = (least + slice).saturating_sub(member.vcpu.vtime);
+        let room = (least + slice).saturating_sub(vtime);
         if room > 0 {
             room.clamp(slice / 4, slice)
         } else {
@@ -420,18 +419,19 @@ impl Boost {
 
     /// One comes to a core that sleeps, without [`Boost::enqueue`] there.
     pub(super) fn arrive(&mut self, thread: u32, number: u32) {
-        let Some(mut member) = self.member(thread).copied() else {
+        if self.member(thread).is_none() {
             return;
-        };
-        self.rise(&mut member, None);
+        }
+        self.rise(thread, None);
+        let member = &self.members[thread as usize];
         if member.domain != number {
             let vtime = self.rescaled(member.vcpu.vtime, member.domain, number);
-            self.move_to(&mut member, number, vtime);
+            self.move_to(thread, number, vtime);
         }
         let now = self.domains[number as usize].now;
+        let member = &mut self.members[thread as usize];
         member.vcpu.arrives(&self.config, now);
         member.followed = member.vcpu.vtime;
-        self.members[thread as usize] = member;
     }
 
     /// `boost_running`; the time from its event, if it had one.
@@ -470,22 +470,19 @@ impl Boost {
     /// `boost_stopping`.
     pub fn stopping(&mut self, thread: u32, cpu: u32, runnable: bool, ran: u64, sight: &Sight<'_>) {
         let number = self.cores[cpu as usize].domain;
-        let Some(member) = self.member(thread).copied() else {
+        let Some(member) = self.member(thread) else {
             return;
         };
+        let now = self.domains[number as usize].now;
+        let uncharged = ran.saturating_sub(member.charged_at);
+        let borrows = (member.boosted || member.vcpu.does_io(&self.config))
+            && may_borrow(&self.config, member.vcpu.vtime + uncharged, now);
+        let held = runnable && member.slice > 0;
         let core = &mut self.cores[cpu as usize];
         core.runs = NONE;
-        core.held = if runnable && member.slice > 0 {
-            thread
-        } else {
-            NONE
-        };
-        let uncharged = ran.saturating_sub(member.charged_at);
+        core.held = if held { thread } else { NONE };
         let mut waits = None;
-        let now = self.domains[number as usize].now;
-        if (member.boosted || member.vcpu.does_io(&self.config))
-            && may_borrow(&self.config, member.vcpu.vtime + uncharged, now)
-        {
+        if borrows {
             waits = Some(self.glance(number, cpu, sight).first).filter(|first| *first != NONE);
         }
         self.settle(thread, waits, uncharged, !runnable, sight);

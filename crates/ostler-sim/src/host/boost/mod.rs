@@ -218,21 +218,19 @@ impl Boost {
         let vtime = self.domains[domain as usize].now;
         let mut member = Member::new(guest, works, (domain, cpu), vtime, ran);
         member.slice = self.config.slice_ns;
-        self.join(&mut member);
-        if asleep {
-            self.rest(&mut member);
-        }
         self.members[thread as usize] = member;
         self.told[thread as usize] = (0, 0);
+        self.join(thread);
+        if asleep {
+            self.rest(thread);
+        }
     }
 
     pub fn disable(&mut self, thread: u32) {
         self.remove(thread);
-        if let Some(mut member) = self.member(thread).copied() {
-            self.leave(&mut member);
-        }
-        if let Some(member) = self.members.get_mut(thread as usize) {
-            *member = Member::nobody();
+        if self.member(thread).is_some() {
+            self.leave(thread);
+            self.members[thread as usize] = Member::nobody();
         }
     }
 
@@ -259,10 +257,7 @@ impl Boost {
         }
         let Some(first) = allowed.first() else { return };
         self.arrive(thread, self.cores[first.0 as usize].domain);
-        if let Some(mut member) = self.member(thread).copied() {
-            self.rest(&mut member);
-            self.members[thread as usize] = member;
-        }
+        self.rest(thread);
     }
 
     pub fn is_clear(&self, cpu: u32) -> bool {
