@@ -1,6 +1,7 @@
 //! A core: what it does, how fast, and where its time went.
 
 use std::collections::VecDeque;
+use std::mem::offset_of;
 
 use ostler_model::Nanos;
 
@@ -65,50 +66,54 @@ impl CoreTime {
     }
 }
 
+/// A core. What each event of its asks for is in the first two cache lines of seven, in this order.
 #[derive(Clone, Debug)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a flag of the kernel's"
-)]
+#[repr(C, align(64))]
 pub(super) struct Core {
     pub doing: Doing,
-    /// Since when that isn't in the accounts.
-    pub since: Nanos,
-    pub time: CoreTime,
-    /// What of it interrupts took of late.
-    pub taken: Taken,
-    /// And threads.
-    pub used: Taken,
-    /// The thread that has the core, perhaps beneath interrupts.
-    pub running: u32,
     /// The thread is about to go to sleep.
     pub leaving: bool,
     /// It is to be looked who runs.
     pub resched: bool,
     /// Likewise, when the thread next leaves its guest or the kernel, or at a tick ([`super::preempt`]).
     pub lazy: bool,
-    /// When the thread leaves its guest for a timer, and that is looked at; zero: nobody waits for it.
-    pub looks_at: Nanos,
-    /// When the thread, which came back to its guest's tick, has handled that and leaves its guest to set the next; zero: none came.
-    pub tick_ends: Nanos,
-    /// When the thread's slice is over, where a timer is set for that; zero: none is.
-    pub slice_ends: Nanos,
-    /// When the thread, which is on its way out of its guest to make room, is out; zero: it isn't on it.
-    pub out_at: Nanos,
-    /// How often the thread had left its guest when that was last asked.
-    pub exits: u64,
     /// The thread is to be asked again when it goes on.
     pub ask: bool,
+    pub ticking: bool,
+    /// The rest of its softirqs is ksoftirqd's.
+    pub deferred: bool,
+    /// The thread that has the core, perhaps beneath interrupts.
+    pub running: u32,
+    /// How long its work takes, parts of [`FULL_SPEED`].
+    pub slow: u32,
+    /// Of its siblings, those that don't sleep.
+    pub busy_siblings: u32,
+    /// Threads of the fair class that would run, the one that does among them.
+    pub fair: u32,
+    /// Since when what it does isn't in the accounts.
+    pub since: Nanos,
     /// What comes before the thread's work: a switch, cold caches; ns.
     pub overhead: u64,
     /// What the thread has yet to do, ns of work; `u64::MAX`: it spins.
     pub left: u64,
     /// What it has done and its owner wasn't told of.
     pub done: u64,
-    /// How long its work takes, parts of [`FULL_SPEED`].
-    pub slow: u32,
-    /// Of its siblings, those that don't sleep.
-    pub busy_siblings: u32,
+    /// When the thread's slice is over, where a timer is set for that; zero: none is.
+    pub slice_ends: Nanos,
+    // The second line.
+    /// When the thread leaves its guest for a timer, and that is looked at; zero: nobody waits for it.
+    pub looks_at: Nanos,
+    /// When the thread, which is on its way out of its guest to make room, is out; zero: it isn't on it.
+    pub out_at: Nanos,
+    /// When the thread, which came back to its guest's tick, has handled that and leaves its guest to set the next; zero: none came.
+    pub tick_ends: Nanos,
+    /// How often the thread had left its guest when that was last asked.
+    pub exits: u64,
+    /// What its thread had run when it came.
+    pub ran_before: u64,
+    /// What interrupts took of threads that are charged for it, ns.
+    pub held: u64,
+    pub time: CoreTime,
     /// What waits, the first of each with what is left of it.
     pub hard: VecDeque<Interrupt>,
     pub soft: VecDeque<Interrupt>,
@@ -116,16 +121,11 @@ pub(super) struct Core {
     pub soft_since: Nanos,
     pub round: usize,
     pub rounds: u32,
-    /// The rest is ksoftirqd's.
-    pub deferred: bool,
-    pub ticking: bool,
-    /// What its thread had run when it came.
-    pub ran_before: u64,
-    /// What interrupts took of threads that are charged for it, ns.
-    pub held: u64,
-    /// Threads of the fair class that would run, the one that does among them.
-    pub fair: u32,
-    /// How many of these there were of late, each as [`WHOLE`].
+    /// What of its time interrupts took of late.
+    pub taken: Taken,
+    /// And threads.
+    pub used: Taken,
+    /// How many threads of the fair class there were of late, each as [`WHOLE`].
     wanted: Average,
     /// When each level is balanced next, and how often that has failed (`nr_balance_failed`, a domain's own): what fails at one says nothing of others.
     pub balance_at: [Nanos; LEVELS],
@@ -135,6 +135,11 @@ pub(super) struct Core {
     slept_at: usize,
     pub idle_since: Nanos,
 }
+
+const _: () = {
+    assert!(offset_of!(Core, looks_at) == 64);
+    assert!(size_of::<Core>() == 448);
+};
 
 impl Core {
     pub fn new() -> Core {

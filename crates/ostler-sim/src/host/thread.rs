@@ -1,5 +1,7 @@
 //! Threads, and the cgroups of guests.
 
+use std::mem::offset_of;
+
 use ostler_model::{CpuSet, Nanos};
 
 use super::fair::{Average, Away, WEIGHT};
@@ -65,44 +67,48 @@ impl Default for Spawn {
     }
 }
 
+/// A thread. What each switch to it asks for is in the first two cache lines of three.
 #[derive(Clone, Debug)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a flag of the kernel's"
-)]
+#[repr(C, align(64))]
 pub(super) struct Thread {
     pub state: State,
-    pub since: Nanos,
-    pub born: Nanos,
-    pub time: ThreadTime,
-    /// Where it is, or was last.
-    pub cpu: u32,
-    /// Its queue there; [`super::fair::NONE`]: not looked up since it came.
-    pub queue: u32,
-    /// Where it was when it last woke and neither its core nor who woke it had been free (`recent_used_cpu`).
-    pub recent: u32,
-    pub group: Option<u32>,
-    pub weight: u32,
     pub idle: bool,
     /// It would run, were it not frozen.
     pub wants: bool,
     pub frozen: bool,
     /// The boost scheduler has it.
     pub boost: bool,
+    /// It was stopped in its guest and has paid for that, on its way out.
+    pub paid: bool,
+    /// Where it is, or was last.
+    pub cpu: u32,
+    /// Its queue there; [`super::fair::NONE`]: not looked up since it came.
+    pub queue: u32,
+    pub since: Nanos,
+    /// When it last had a core.
+    pub ran_at: Nanos,
+    pub time: ThreadTime,
+    // The second line.
+    /// When it was stopped in its guest, if it hasn't had a core since.
+    pub stopped: Option<Nanos>,
+    /// What its next run costs because it has moved, ns.
+    pub moved: u64,
+    pub switches: u64,
+    pub migrations: u64,
+    pub group: Option<u32>,
+    pub weight: u32,
+    /// Where it was when it last woke and neither its core nor who woke it had been free (`recent_used_cpu`).
+    pub recent: u32,
+    pub born: Nanos,
     pub away: Away,
     /// How much of late it would run.
     pub load: Average,
-    /// When it last had a core.
-    pub ran_at: Nanos,
-    /// What its next run costs because it has moved, ns.
-    pub moved: u64,
-    /// When it was stopped in its guest, if it hasn't had a core since.
-    pub stopped: Option<Nanos>,
-    /// It has paid for that, on its way out.
-    pub paid: bool,
-    pub switches: u64,
-    pub migrations: u64,
 }
+
+const _: () = {
+    assert!(offset_of!(Thread, stopped) == 64);
+    assert!(size_of::<Thread>() == 192);
+};
 
 impl Thread {
     /// Puts the time until now where it belongs; not for one that runs, whose core does that.
