@@ -223,6 +223,18 @@ impl Layered {
                 self.softirq_time[core as usize] = None;
             }
         }
+        // Those take as much as others do.
+        let cores = self.softirq_time.iter().zip(&self.softirq_packets);
+        let mut sum = (0.0, 0.0);
+        for (time, packets_per_s) in cores.filter(|(_, packets)| **packets > 0.0) {
+            let packets = packets_per_s * snapshot.interval.as_secs_f64();
+            if let Some(took) =
+                time.and_then(|time| per_packet(time, *packets_per_s, snapshot.interval))
+            {
+                sum = (sum.0 + took * packets, sum.1 + packets);
+            }
+        }
+        self.softirq_packet = (sum.1 > 0.0).then(|| sum.0 / sum.1);
     }
 
     /// Where a queue's interrupt goes now. Queues are asked for in the order in which those that were placed stand; these are what is left of them.
@@ -314,6 +326,7 @@ impl Layered {
             let all = self.softirq_packets[core as usize];
             per_packet(time, all, scene.seen.snapshot.interval)
         });
+        let measured = measured.or(self.softirq_packet);
         let demand = measured.unwrap_or(scene.settings.softirq.packet.0 as f64) / 1e3;
         let cores = demand * traffic / 1e6;
         let spread = plan.rps.get(queue as usize);

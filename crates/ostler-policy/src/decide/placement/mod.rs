@@ -11,7 +11,8 @@
 //! - **A queue that shares its interrupt line** with another stays where partition has both.
 //! - **Threads that aren't the layer's** are part of a chain where it is known which core they are on: workers that float, vCPUs unless they are to be
 //!   placed too.
-//! - **What a packet takes** of a stage is measured: the thread's run time over the packets that it had. The settings' figure is for what wasn't seen.
+//! - **What a packet takes** of a stage is measured: the thread's run time over the packets that it had. A softirq that wasn't seen takes what others take. The settings' figure is
+//!   for what nobody was seen to take.
 //! - Between two decisions the last one stays, unless the groups or the guests have changed so that something of it can't.
 
 mod calibration;
@@ -105,6 +106,8 @@ pub(super) struct Layered {
     softirq_packets: Vec<f64>,
     /// Time in softirqs by core, where it was seen.
     softirq_time: Vec<Option<Nanos>>,
+    /// What a packet took of all softirqs of which that is known, ns.
+    softirq_packet: Option<f64>,
     /// By flow, as in `seen`: where its queue's interrupt goes now.
     softirqs: Vec<Option<Index>>,
     /// Places in the roster of the guests of all hops, flow after flow.
