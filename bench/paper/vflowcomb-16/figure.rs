@@ -14,13 +14,7 @@ pub fn cases(run: Run) -> Result<Vec<Case>> {
     world.with(|problem| {
         let mut placer = Placer::default();
         placer
-            .place(
-                problem,
-                Settings {
-                    policy: Policy::Chains,
-                    margin: 0.05,
-                },
-            )
+            .place(problem, Settings::default())
             .context("the bench's own world")?;
         for _ in 0..runs {
             for (policy, times) in [
@@ -29,7 +23,7 @@ pub fn cases(run: Run) -> Result<Vec<Case>> {
             ] {
                 let settings = Settings {
                     policy,
-                    margin: 0.05,
+                    ..Settings::default()
                 };
                 times.push(
                     ns_per_call(20, || {

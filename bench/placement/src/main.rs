@@ -37,7 +37,7 @@ fn measure(args: &Args, name: &str, world: &World, calls: usize, exact: bool) {
     world.with(|problem| {
         let by = |policy| Settings {
             policy,
-            margin: 0.05,
+            ..Settings::default()
         };
         let (mut ours, mut plain) = (Placer::default(), Placer::default());
         let best = |placer: &mut Placer, policy| {

@@ -64,6 +64,6 @@ pub use snapshot::{
 pub use state::{
     Average, FilesControl, FilesFound, FilesSample, FilesSpan, HintsState, Leftovers,
     PartitionState, Peak, PinGrant, PlacementState, Room, Sample, SizingState, State, Thresholds,
-    TierState, TierWatch,
+    TierState, TierWatch, Trust,
 };
 pub use units::{Bytes, CpuId, IrqId, Nanos, NodeId, Pid, Tid};

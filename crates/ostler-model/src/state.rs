@@ -34,6 +34,34 @@ pub struct PlacementState {
     pub decided: Option<Nanos>,
     /// What.
     pub plan: Option<Arc<PlacementPlan>>,
+    /// Whether what it had moved was worth it.
+    #[serde(default, skip_serializing_if = "Trust::is_usual")]
+    pub trust: Trust,
+}
+
+/// Whether moves of threads brought what they were made for.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trust {
+    /// The margin is so many times the setting's, 1 to 16.
+    pub wary: f64,
+    /// The mean slowdown before the last moves, and what it was to be after them; `None` once that is known.
+    pub promised: Option<[f64; 2]>,
+}
+
+impl Default for Trust {
+    /// Nothing is known yet.
+    fn default() -> Trust {
+        Trust {
+            wary: 1.0,
+            promised: None,
+        }
+    }
+}
+
+impl Trust {
+    fn is_usual(&self) -> bool {
+        *self == Trust::default()
+    }
 }
 
 /// The tier layer's memory.

@@ -24,7 +24,8 @@
 //! **Whether to move at all.** Moving threads costs their caches, and what is hardly better isn't worth that. Counters are never the same twice, and cores that are alike are many: found anew, a placement
 //! has nearly all threads elsewhere each time, for nothing. So that a thread leaves its core counts as a share, the margin, of what it meets there, and each goes where it gains more than that.
 //! Then the present placement is reckoned by the same measure, where all threads are somewhere, and kept unless the new one is better with all that counted. Where cores are wanted for more than they
-//! have, the mean of all packets tells little: it is left for one that leaves less wanting, by that share of a core, and never for one that leaves more.
+//! have, the mean of all packets tells little: it is left for one that leaves less wanting, by that share of a core, and never for one that leaves more. Moves that don't bring what they were made for
+//! make the margin wider (`trust`).
 //!
 //! Time: O(queues x stages x caches x sockets) after O(cores log cores + pools); no allocation once buffers have grown.
 
@@ -35,10 +36,11 @@ mod ground;
 mod problem;
 mod queues;
 mod slowdown;
+mod trust;
 
 use chain::{Chains, Step, World};
 use ground::Ground;
-use ostler_model::CpuId;
+use ostler_model::{CpuId, Trust};
 use queues::Turn;
 use slowdown::Slowdowns;
 
@@ -69,6 +71,8 @@ pub struct Settings {
     /// A thread leaves its core where it is slowed down less by more than this share, and a placement by which cores lack less is one to leave for from this share of a core on; negative: that
     /// threads leave counts for nothing, and the present placement is never kept.
     pub margin: f64,
+    /// What is known of the moves of before.
+    pub trust: Trust,
 }
 
 impl Default for Settings {
@@ -77,6 +81,7 @@ impl Default for Settings {
         Settings {
             policy: Policy::Chains,
             margin: 0.05,
+            trust: Trust::default(),
         }
     }
 }
@@ -94,6 +99,8 @@ pub struct Placement {
     pub present: Option<f64>,
     /// The present placement is kept.
     pub kept: bool,
+    /// What is known of moves by now, for the next time.
+    pub trust: Trust,
 }
 
 /// What became of a queue's chain.
@@ -150,9 +157,10 @@ impl Placer {
         self.slowdowns.fill(problem);
         self.weigh(problem);
         self.ground.fill(problem, &self.present, &self.fixed);
-        let margin = settings.margin.max(0.0);
-        let present = self.walk(problem, None, margin);
+        let present = self.walk(problem, None, 0.0);
         let present = present.map(|walk| walk.slowdown);
+        self.answer.trust = trust::judged(settings.trust, present);
+        let margin = settings.margin.max(0.0) * self.answer.trust.wary;
         let lacked = self.ground.lack();
         std::mem::swap(&mut self.before.0, &mut self.placed);
         std::mem::swap(&mut self.before.1, &mut self.answer.chains);
@@ -171,6 +179,9 @@ impl Placer {
         self.answer.slowdown = kept.unwrap_or(slowdown);
         self.answer.present = present;
         self.answer.kept = kept.is_some();
+        if kept.is_none() {
+            self.answer.trust.promised = present.map(|present| [present, slowdown]);
+        }
         self.answer.cores.clear();
         let cores = self.placed.iter();
         let named = cores.map(|core| core.map(|core| problem.cores[core as usize].id));

@@ -1,6 +1,6 @@
 //! Problems that are drawn: small ones of every shape, ones with many cores that are alike, and ones with long chains.
 
-use ostler_model::CpuId;
+use ostler_model::{CpuId, Trust};
 use ostler_policy::placement::{
     Core, Flow, Index, Placement, Placer, Policy, Pool, Problem, Queue, Refusal, Settings, Socket,
     Stage, Thread, Weights,
@@ -63,10 +63,21 @@ impl Case {
     }
 
     pub fn place(&self, policy: Policy, margin: f64) -> Result<Placement, Refusal> {
-        self.with(|problem| {
-            let mut placer = Placer::default();
-            placer.place(problem, Settings { policy, margin }).cloned()
-        })
+        self.place_after(policy, margin, Trust::default())
+    }
+
+    pub fn place_after(
+        &self,
+        policy: Policy,
+        margin: f64,
+        trust: Trust,
+    ) -> Result<Placement, Refusal> {
+        let by = Settings {
+            policy,
+            margin,
+            trust,
+        };
+        self.with(|problem| Placer::default().place(problem, by).cloned())
     }
 
     /// Never kept, so that what the policy finds is seen.

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use ostler_model::{
     Alternative, CpuId, Groups, IrqId, Layer, Nanos, NodeId, PartitionPolicy, PlacementPlan,
     PlacementPolicy, PlacementSettings, PlacementState, QueueCore, Reason, StageSettings,
-    ThreadCore,
+    ThreadCore, Trust,
 };
 
 use super::{Due, count, due, not_seen};
@@ -169,17 +169,19 @@ impl Layered {
                     partition,
                     before: before.map(|plan| &**plan),
                 };
-                match self.place(&scene, reasons) {
-                    Some(()) => PlacementState {
+                match self.place(&scene, state.trust, reasons) {
+                    Some(trust) => PlacementState {
                         decided: Some(seen.snapshot.at),
                         plan: Some(match before {
                             Some(plan) if self.found.is(partition, plan) => Arc::clone(plan),
                             _ => Arc::new(self.found.plan(partition, seen.snapshot.at)),
                         }),
+                        trust,
                     },
                     None => PlacementState {
                         decided: before.and(state.decided),
                         plan: before.cloned(),
+                        trust: before.map_or_else(Trust::default, |_| state.trust),
                     },
                 }
             }
@@ -191,7 +193,12 @@ impl Layered {
     }
 
     /// Finds out where all goes now, into `found`; nothing where too little was seen, with the reason.
-    fn place(&mut self, scene: &Scene<'_>, reasons: &mut Vec<Reason>) -> Option<()> {
+    fn place(
+        &mut self,
+        scene: &Scene<'_>,
+        trust: Trust,
+        reasons: &mut Vec<Reason>,
+    ) -> Option<Trust> {
         let seen = scene.seen;
         if seen.now.saturating_sub(seen.snapshot.at) > old_after(seen) {
             reasons.push(not_seen(Layer::Placement, "recent snapshot"));
@@ -201,7 +208,7 @@ impl Layered {
             reasons.push(not_seen(Layer::Placement, what));
             return None;
         }
-        self.solve(scene, reasons)
+        self.solve(scene, trust, reasons)
     }
 
     /// Lays out what a placement is found from, of what is no older than a limit; what wasn't seen, if anything.
@@ -224,7 +231,12 @@ impl Layered {
         Ok(())
     }
 
-    fn solve(&mut self, scene: &Scene<'_>, reasons: &mut Vec<Reason>) -> Option<()> {
+    fn solve(
+        &mut self,
+        scene: &Scene<'_>,
+        trust: Trust,
+        reasons: &mut Vec<Reason>,
+    ) -> Option<Trust> {
         let settings = scene.settings;
         // Of lists that borrow from each other none can be kept from decision to decision.
         let pools: Vec<Pool<'_>> = self
@@ -275,6 +287,7 @@ impl Layered {
                 PlacementPolicy::ContentionAware => Policy::ContentionAware,
             },
             margin: settings.margin,
+            trust,
         };
         let placed = match self.placer.place(&problem, by) {
             Ok(placed) => placed,
@@ -289,6 +302,7 @@ impl Layered {
             present: placed.present,
             kept: placed.kept,
         });
+        let trust = placed.trust;
         let Found {
             softirqs,
             workers,
@@ -311,7 +325,7 @@ impl Layered {
         for places in [softirqs, workers, vcpus] {
             places.sort_unstable();
         }
-        Some(())
+        Some(trust)
     }
 }
 
