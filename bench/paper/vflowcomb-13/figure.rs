@@ -29,7 +29,7 @@ pub fn cases(run: Run) -> Result<Vec<Case>> {
             let rate = packets * FLOWS / PACKETS;
             writeln!(
                 loads,
-                "[[load]]\nguest = \"{guest}\"\nconnections = {FLOWS}\npackets = {PACKETS}\nsteps = [{{ rate = {rate}, seconds = 2 }}]"
+                "[[load]]\nguest = \"{guest}\"\nconnections = {FLOWS}\npackets = {PACKETS}\nsteps = [{{ rate = {rate}, seconds = 5 }}]"
             )?;
             named.push((format!("{vnfs} VNFs, {load}"), f64::from(rate)));
         }
