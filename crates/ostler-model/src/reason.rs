@@ -329,6 +329,9 @@ pub enum Reason {
         present: Option<f64>,
         /// It stays as it was: the better one wasn't better enough.
         kept: bool,
+        /// Threads must gain so many times the margin to move, as moves haven't brought what they were made for; `None`: they have.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        wary: Option<f64>,
     },
     /// A queue's softirq work is more than a core's, so it stays spread.
     Spread {
@@ -559,6 +562,7 @@ impl fmt::Display for Reason {
                 slowdown,
                 present,
                 kept,
+                wary,
             } => {
                 write!(
                     f,
@@ -573,6 +577,13 @@ impl fmt::Display for Reason {
                         " where their threads go, after {present:.2} where they were"
                     ),
                     (None, _) => f.write_str(" where their threads go"),
+                }?;
+                match wary {
+                    Some(wary) => write!(
+                        f,
+                        "; as moves haven't brought what they were made for, threads must gain {wary:.1} times the margin by one"
+                    ),
+                    None => Ok(()),
                 }
             }
             Reason::Spread { nic, queue, cores } => write!(

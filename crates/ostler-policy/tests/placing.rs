@@ -151,6 +151,36 @@ fn a_cache_that_had_nothing_hides_no_gain_elsewhere() {
     );
 }
 
+/// Others come to whatever cores its threads go to: it says that it moves them for nothing, and goes on from there after a restart.
+#[test]
+fn what_moves_promised_is_held_against_what_has_come() {
+    let facts = host();
+    let intent = placing(SPLIT);
+    let mut seen = seen(&facts);
+    let mut decision = decided(&facts, &seen, &intent, &State::default());
+    let mut wary = Vec::new();
+    for second in 1..8 {
+        let theirs: CpuSet = cores(placement(&decision)).into_iter().map(CpuId).collect();
+        for usage in &mut seen.cpus {
+            usage.busy = Nanos::ZERO;
+        }
+        busy(&mut seen, &theirs, 0.95);
+        seen.at = Nanos::from_secs(5 * second);
+        let text = serde_json::to_string(&decision.state).unwrap();
+        let state: State = serde_json::from_str(&text).unwrap();
+        decision = decided(&facts, &seen, &intent, &state);
+        wary.extend(decision.reasons.iter().filter_map(|reason| match reason {
+            Reason::Placed { wary, .. } => Some(wary.unwrap_or(1.0)),
+            _ => None,
+        }));
+        let told = decision.reasons.iter().map(ToString::to_string);
+        let told = told.filter(|text| text.contains("must gain 2.0 times the margin"));
+        assert_eq!(told.count(), usize::from(second == 2), "{wary:?}");
+    }
+    // The first is of threads that were nowhere.
+    assert_eq!(wary, [1.0, 2.0, 4.0, 8.0, 16.0, 16.0, 16.0]);
+}
+
 #[test]
 fn what_a_packet_takes_is_measured() {
     let facts = host();

@@ -301,6 +301,7 @@ impl Layered {
             slowdown: placed.slowdown,
             present: placed.present,
             kept: placed.kept,
+            wary: Some(placed.trust.wary).filter(|wary| *wary > 1.0),
         });
         let trust = placed.trust;
         let Found {
