@@ -1,7 +1,12 @@
 //! The host that placements are timed on: what `bench/placement` and `bench/paper` share.
 
 use ostler_model::CpuId;
-use ostler_policy::placement::{Core, Flow, Pool, Problem, Queue, Socket, Stage, Thread, Weights};
+use ostler_policy::placement::{
+    Core, Flow, Placer, Pool, Problem, Queue, Settings, Socket, Stage, Thread, Weights,
+};
+
+/// What comes to a queue each second, or a little more.
+const PACKETS: f64 = 1e5;
 
 /// Eight cores to a cache, up to 128 to a socket; a NIC's queues for guests on all sockets, a softirq and a vhost worker for each queue.
 pub struct World {
@@ -88,6 +93,31 @@ impl World {
         world
     }
 
+    /// The same a second later: threads are where they were placed, and sockets' counters are each other's by now.
+    ///
+    /// # Panics
+    ///
+    /// Where it can't be placed, as no such world is.
+    #[must_use]
+    pub fn placed(mut self) -> World {
+        let mut placer = Placer::default();
+        let found = self.with(|problem| {
+            let placement = placer.place(problem, Settings::default());
+            placement.expect("it can be placed").cores.clone()
+        });
+        for (thread, core) in self.threads.iter_mut().zip(found) {
+            thread.now = core.map(|core| core.0);
+            if let Some(core) = core {
+                self.cores[core.0 as usize].utilisation += thread.demand * PACKETS / 1e6;
+            }
+        }
+        for core in &mut self.cores {
+            core.utilisation = core.utilisation.min(1.0);
+        }
+        self.sockets.rotate_left(1);
+        self
+    }
+
     /// Hands the problem on.
     pub fn with<T>(&self, then: impl FnOnce(&Problem<'_>) -> T) -> T {
         let weights = |cache, memory| Weights {
@@ -108,7 +138,7 @@ impl World {
             .zip(&self.stages)
             .map(|(at, stages)| {
                 [Flow {
-                    packets: 1e5 + f64::from(at * 4391 % 1000),
+                    packets: PACKETS + f64::from(at * 4391 % 1000),
                     priority: at % 8 == 0,
                     stages,
                 }]

@@ -77,6 +77,9 @@ fn main() {
     for (cores, queues, calls) in [(128, 32, 20), (1024, 256, 2)] {
         let name = format!("{cores} cores, {queues} queues");
         measure(&args, &name, &World::new(cores, queues), calls, true);
+        // Of places that are as good each way to look may find another, and the next queue another place for it.
+        let placed = World::new(cores, queues).placed();
+        measure(&args, &format!("{name}, placed"), &placed, calls, false);
         // Where chains spread, it is by a search that need not end where another does.
         let full = World::full(cores, queues);
         measure(&args, &format!("{name}, full"), &full, 1, false);
