@@ -663,6 +663,37 @@ fn threads_that_flee_in_vain_stay() {
     assert!(moves.iter().any(|at| *at >= 32), "{moves:?}");
 }
 
+/// However often moves brought nothing, a core that has no time for a thread is left.
+#[test]
+fn a_core_that_lacks_time_is_left_without_trust() {
+    let mut case = two_sockets();
+    for kind in &mut case.kinds {
+        kind.base = 1.0;
+    }
+    case.pools[0].0 = vec![0, 1];
+    case.threads.truncate(1);
+    case.threads[0].demand = 2.0;
+    case.threads[0].now = Some(0);
+    case.queues[0].1[0].2.truncate(1);
+    case.cores[0].utilisation = 1.0;
+    let trust = Trust {
+        wary: 16.0,
+        promised: None,
+    };
+    for margin in [0.05, 0.3, 0.5] {
+        let placement = case.place_after(Policy::Chains, margin, trust);
+        let placement = placement.expect("it can be placed");
+        assert_eq!(placement.cores[0], Some(CpuId(1)), "{margin}");
+    }
+    // For less it stays.
+    case.cores[0].utilisation = 0.7;
+    case.kinds[0].load = 0.1;
+    for (trust, stays) in [(trust, true), (Trust::default(), false)] {
+        let placement = case.place_after(Policy::Chains, 0.05, trust);
+        assert_eq!(placement.expect("it can be placed").kept, stays);
+    }
+}
+
 #[test]
 fn moves_that_bring_what_they_promise_are_trusted() {
     let mut case = two_sockets();

@@ -160,7 +160,7 @@ impl Placer {
         let present = self.walk(problem, None, 0.0);
         let present = present.map(|walk| walk.slowdown);
         self.answer.trust = trust::judged(settings.trust, present);
-        let margin = settings.margin.max(0.0) * self.answer.trust.wary;
+        let margin = trust::margin(self.answer.trust, settings.margin);
         let lacked = self.ground.lack();
         std::mem::swap(&mut self.before.0, &mut self.placed);
         std::mem::swap(&mut self.before.1, &mut self.answer.chains);
