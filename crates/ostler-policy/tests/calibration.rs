@@ -82,11 +82,11 @@ proptest! {
 
     #[test]
     fn weights_are_found_in_what_a_host_has_seen(
-        planted in proptest::array::uniform5(0.1..3.0_f64),
+        planted in proptest::array::uniform6(0.1..3.0_f64),
         drawn in proptest::collection::vec((2..=20_u8, 0..=10_u8, 5..=20_u8, 0..=15_u8), 2 * 6 * 40),
     ) {
         let (facts, intent, mut snapshot, plan) = world();
-        let [cache, memory, interconnect, remote, load] = planted;
+        let [cache, memory, interconnect, remote, load, base] = planted;
         let mut calibration = Calibration::default();
         let mut least = f64::INFINITY;
         let mut drawn = drawn.chunks(2);
@@ -111,7 +111,7 @@ proptest! {
                 core.expect("it is there").busy = nanos(busy);
                 let (from, to) = (softirq / 4, worker / 4);
                 let (there, here) = (view(from as usize), view(to as usize));
-                let index = cache / here.l3_hit
+                let index = base + cache / here.l3_hit
                     + memory * there.cycle_loss
                     + interconnect * here.cycle_loss * f64::from(from.abs_diff(to))
                     + remote * there.ipc / here.ipc
@@ -138,7 +138,7 @@ proptest! {
         let found = calibration.weights(StageKind::Vhost, &intent);
         let found = found.expect("so many differ");
         let weights = found.calibrated.weights;
-        let all = [weights.cache, weights.memory, weights.interconnect, weights.remote, weights.load];
+        let all = [weights.cache, weights.memory, weights.interconnect, weights.remote, weights.load, weights.base];
         for (found, planted) in all.iter().zip(planted) {
             prop_assert!((found * least - planted).abs() < 0.02, "{all:?} {planted:?} {least}");
         }

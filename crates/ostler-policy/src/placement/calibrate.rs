@@ -1,10 +1,11 @@
 //! Weights from samples: how slow a stage was where its sockets' counters and its core told this and that (paper, section III.C and figure 8).
 //!
 //! The index is a weighted sum, so its weights are those of the least squares between what it says and what was measured; none is negative, as no
-//! factor speeds a thread up. With six factors there are sixty-four choices of which are zero, and the best of those whose solution has no negative weight is
+//! factor speeds a thread up. With seven factors there are 128 choices of which are zero, and the best of those whose solution has no negative weight is
 //! the answer, exactly.
 //!
-//! Changed: the paper's index has four factors, and all of them must be told by the samples. Of the two that we add a host may have none: sockets with one cache each
+//! Changed: the paper's index has four factors, and no term for what a stage takes anywhere. Fitted without one, that is in whatever factor differs least, which then seems to
+//! matter where it does differ. So there is one (`base`), and of the others those are found that differ from sample to sample. A host may have none of some: sockets with one cache each
 //! have no crossing, and cores that nobody else wants no load. Such a weight stays as it was.
 
 use super::problem::{Refusal, Weights};
@@ -37,11 +38,11 @@ const APART: f64 = 1e-9;
 
 type Row = [f64; Factors::COUNT];
 
-/// Finds weights. Of crossing and load those stay `as they were` that no sample tells anything of.
+/// Finds weights. Those of factors that are the same in all samples stay `as they were`.
 ///
 /// # Errors
 ///
-/// Fewer samples than weights, figures that are none, or samples from which weights can't be told apart.
+/// Fewer samples than weights, figures that are none, or samples of which all of the paper's factors are the same, or from which weights can't be told apart.
 pub fn calibrate(samples: &[Sample], as_they_were: &Weights) -> Result<Calibrated, Refusal> {
     let refuse = |why| {
         Err(Refusal::Samples {
