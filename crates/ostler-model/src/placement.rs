@@ -102,6 +102,7 @@ pub struct StageSettings {
     /// What else the core does: by u / (1 - u).
     pub load: f64,
     /// What the stage takes wherever it is.
+    #[serde(default)]
     pub base: f64,
 }
 

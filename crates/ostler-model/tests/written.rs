@@ -2,7 +2,10 @@
 
 use std::fmt::Debug;
 
-use ostler_model::{Class, Facts, GuestMatch, GuestRule, Intent, Plan, Snapshot, State};
+use ostler_model::{
+    Class, Facts, GuestMatch, GuestRule, Intent, Nanos, PlacementSettings, PlacementState, Plan,
+    Reason, Snapshot, State,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -39,4 +42,35 @@ fn layers_that_are_off_leave_no_trace() {
         &State::default(),
         r#"{"generation":0,"partition":{"thresholds":null,"configured":null,"previous":null,"vcpu_peaks":[],"nq_peaks":[],"average":null,"samples":[],"explorations":0}}"#,
     );
+}
+
+/// Records of placements are read that were written before stages had a base, and moves were trusted or not.
+#[test]
+fn what_placement_has_learned_since_leaves_records_readable() {
+    let intent = Intent {
+        placement: Some(PlacementSettings::default()),
+        ..Intent::default()
+    };
+    let now = serde_json::to_string(&intent).unwrap();
+    let then = now.replace(r#","base":0.0"#, "");
+    assert_eq!(now.len() - then.len(), 3 * r#","base":0.0"#.len());
+    assert_eq!(serde_json::from_str::<Intent>(&then).unwrap(), intent);
+    // A state in which moves are trusted is written as it was.
+    written(
+        &PlacementState {
+            decided: Some(Nanos(7)),
+            ..PlacementState::default()
+        },
+        r#"{"decided":7,"plan":null}"#,
+    );
+    let reason = Reason::Placed {
+        queues: 2,
+        slowdown: 1.5,
+        present: None,
+        kept: false,
+        wary: None,
+    };
+    let text = serde_json::to_string(&reason).unwrap();
+    assert!(!text.contains("wary"), "{text}");
+    assert_eq!(serde_json::from_str::<Reason>(&text).unwrap(), reason);
 }
