@@ -388,8 +388,10 @@ pub fn order(config: &Config, vtime: u64, now: u64) -> u64 {
 /// Whether one of a virtual time that comes after another in a queue is out of its place there.
 #[inline]
 pub fn misplaced(config: &Config, before: u64, vtime: u64) -> bool {
+    let asked = || native::core_boost_misplaced(config, before, vtime) != 0;
     // It is asked of all of a queue, where hardly any has less than the one before it.
-    vtime < before && native::core_boost_misplaced(config, before, vtime) != 0
+    debug_assert!(vtime < before || !asked());
+    vtime < before && asked()
 }
 
 /// What is left of the turn of one that was stopped in it, ns, where `least` is the least virtual time of those that wait. 0: less than half, and it waits for another.

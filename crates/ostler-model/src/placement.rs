@@ -106,6 +106,22 @@ pub struct StageSettings {
     pub base: f64,
 }
 
+impl StageSettings {
+    /// What slows it down, by the names of the configuration's keys.
+    #[must_use]
+    pub fn weights(&self) -> [(&'static str, f64); 7] {
+        [
+            ("cache", self.cache),
+            ("memory", self.memory),
+            ("interconnect", self.interconnect),
+            ("remote", self.remote),
+            ("crossing", self.crossing),
+            ("load", self.load),
+            ("base", self.base),
+        ]
+    }
+}
+
 impl Default for StageSettings {
     /// The plain sum that the paper begins from; and a million packets a second to a core.
     fn default() -> StageSettings {

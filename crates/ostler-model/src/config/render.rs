@@ -189,15 +189,7 @@ fn placement(out: &mut Lines, settings: Option<&PlacementSettings>) {
     ] {
         out.section(header);
         out.text("packet", &write_duration(stage.packet));
-        for (key, weight) in [
-            ("cache", stage.cache),
-            ("memory", stage.memory),
-            ("interconnect", stage.interconnect),
-            ("remote", stage.remote),
-            ("crossing", stage.crossing),
-            ("load", stage.load),
-            ("base", stage.base),
-        ] {
+        for (key, weight) in stage.weights() {
             out.number(key, weight);
         }
     }

@@ -8,7 +8,7 @@ use anyhow::bail;
 use ostler_model::Intent;
 use ostler_policy::{Calibration, StageCalibrated, StageKind};
 use ostler_record::{Reader, RecordError, Wall};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::output;
 
@@ -31,37 +31,32 @@ pub struct Args {
     json: bool,
 }
 
-/// A stage's weights, by the names of their keys.
+/// A stage's weights.
 #[derive(Serialize)]
 struct Weighed {
     stage: &'static str,
     samples: usize,
     error: f64,
     packet_ns: u64,
-    cache: f64,
-    memory: f64,
-    interconnect: f64,
-    remote: f64,
-    crossing: f64,
-    load: f64,
-    base: f64,
+    #[serde(flatten, serialize_with = "by_name")]
+    weights: [(&'static str, f64); 7],
+}
+
+fn by_name<S: Serializer>(
+    weights: &[(&'static str, f64); 7],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(weights.iter().copied())
 }
 
 impl Weighed {
     fn new(kind: StageKind, found: &StageCalibrated) -> Weighed {
-        let weights = found.calibrated.weights;
         Weighed {
             stage: name(kind),
             samples: found.samples,
             error: found.calibrated.error,
             packet_ns: found.packet.0,
-            cache: weights.cache,
-            memory: weights.memory,
-            interconnect: weights.interconnect,
-            remote: weights.remote,
-            crossing: weights.crossing,
-            load: weights.load,
-            base: weights.base,
+            weights: found.settings().weights(),
         }
     }
 }
@@ -147,15 +142,7 @@ fn text(summary: &Summary) -> String {
             "# From {} samples; off by {:.2} of a packet's time at its best.\n[placement.{}]\npacket = \"{}ns\"",
             stage.samples, stage.error, stage.stage, stage.packet_ns
         );
-        for (key, weight) in [
-            ("cache", stage.cache),
-            ("memory", stage.memory),
-            ("interconnect", stage.interconnect),
-            ("remote", stage.remote),
-            ("crossing", stage.crossing),
-            ("load", stage.load),
-            ("base", stage.base),
-        ] {
+        for (key, weight) in stage.weights {
             let _ = writeln!(text, "{key} = {weight:.3}");
         }
         text.push('\n');

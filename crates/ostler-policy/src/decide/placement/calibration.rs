@@ -11,7 +11,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ostler_model::{Facts, GuestId, Intent, Nanos, PartitionState, Plan, Snapshot, ThreadUsage};
+use ostler_model::{
+    Facts, GuestId, Intent, Nanos, PartitionState, Plan, Snapshot, StageSettings, ThreadUsage,
+    Trust,
+};
 
 use super::lay::per_packet;
 use super::{Layered, Scene, Whose, limit, weights};
@@ -69,6 +72,24 @@ pub struct StageCalibrated {
     pub packet: Nanos,
     /// How many samples there were.
     pub samples: usize,
+}
+
+impl StageCalibrated {
+    /// It as a host's configuration says it.
+    #[must_use]
+    pub fn settings(&self) -> StageSettings {
+        let weights = &self.calibrated.weights;
+        StageSettings {
+            packet: self.packet,
+            cache: weights.cache,
+            memory: weights.memory,
+            interconnect: weights.interconnect,
+            remote: weights.remote,
+            crossing: weights.crossing,
+            load: weights.load,
+            base: weights.base,
+        }
+    }
 }
 
 /// Gathers samples.
@@ -144,6 +165,7 @@ impl Calibration {
             groups: &plan.groups,
             partition: &partition,
             before: None,
+            trust: Trust::default(),
         };
         let layered = &mut self.layered;
         if layered

@@ -195,7 +195,7 @@ impl Layered {
     }
 
     /// What softirqs took of a core tells nothing where a queue whose interrupts go there had none: it is polled without end, by ksoftirqd, whose time is a task's, and on the core where its
-    /// last interrupt came. Most drivers leave that only when a ring is empty.
+    /// last interrupt came: some drivers leave that when the affinity says so (`i40e_napi_poll`), others only once their ring is empty (`igb_poll`, `ixgbe_poll`).
     fn forget_polled(&mut self, scene: &Scene<'_>) {
         let snapshot = scene.seen.snapshot;
         let (mut at, mut from) = (0, 0);

@@ -125,6 +125,7 @@ struct Scene<'a> {
     groups: &'a Groups,
     partition: &'a Partition,
     before: Option<&'a PlacementPlan>,
+    trust: Trust,
 }
 
 impl Layered {
@@ -168,8 +169,9 @@ impl Layered {
                     groups,
                     partition,
                     before: before.map(|plan| &**plan),
+                    trust: state.trust,
                 };
-                match self.place(&scene, state.trust, reasons) {
+                match self.place(&scene, reasons) {
                     Some(trust) => PlacementState {
                         decided: Some(seen.snapshot.at),
                         plan: Some(match before {
@@ -193,12 +195,7 @@ impl Layered {
     }
 
     /// Finds out where all goes now, into `found`; nothing where too little was seen, with the reason.
-    fn place(
-        &mut self,
-        scene: &Scene<'_>,
-        trust: Trust,
-        reasons: &mut Vec<Reason>,
-    ) -> Option<Trust> {
+    fn place(&mut self, scene: &Scene<'_>, reasons: &mut Vec<Reason>) -> Option<Trust> {
         let seen = scene.seen;
         if seen.now.saturating_sub(seen.snapshot.at) > old_after(seen) {
             reasons.push(not_seen(Layer::Placement, "recent snapshot"));
@@ -208,7 +205,7 @@ impl Layered {
             reasons.push(not_seen(Layer::Placement, what));
             return None;
         }
-        self.solve(scene, trust, reasons)
+        self.solve(scene, reasons)
     }
 
     /// Lays out what a placement is found from, of what is no older than a limit; what wasn't seen, if anything.
@@ -231,12 +228,7 @@ impl Layered {
         Ok(())
     }
 
-    fn solve(
-        &mut self,
-        scene: &Scene<'_>,
-        trust: Trust,
-        reasons: &mut Vec<Reason>,
-    ) -> Option<Trust> {
+    fn solve(&mut self, scene: &Scene<'_>, reasons: &mut Vec<Reason>) -> Option<Trust> {
         let settings = scene.settings;
         // Of lists that borrow from each other none can be kept from decision to decision.
         let pools: Vec<Pool<'_>> = self
@@ -287,7 +279,7 @@ impl Layered {
                 PlacementPolicy::ContentionAware => Policy::ContentionAware,
             },
             margin: settings.margin,
-            trust,
+            trust: scene.trust,
         };
         let placed = match self.placer.place(&problem, by) {
             Ok(placed) => placed,
