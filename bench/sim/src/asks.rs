@@ -7,7 +7,6 @@ use std::collections::{HashMap, HashSet};
 
 use anyhow::Result;
 
-use super::stretches::EVENT;
 use super::tails::{Kind, Seen, seen};
 
 /// The thread of the steward that keeps agents' connections.
@@ -33,14 +32,13 @@ impl Ran {
     }
 }
 
-/// CPU time of a guest's vCPUs for each answer within a time, s; an instruction takes `ns`.
+/// CPU time of a guest's vCPUs for each answer within a time, s; `event` is what a traced event takes, s.
 pub fn asks(
     lines: impl Iterator<Item = std::io::Result<String>>,
     threads: &HashMap<u32, Kind>,
     within: &std::ops::Range<f64>,
-    ns: f64,
+    event: f64,
 ) -> Result<Vec<f64>> {
-    let event = EVENT * ns / 1e9;
     let is_vcpu = |pid: &u32| threads.get(pid) == Some(&Kind::Vcpu);
     let mut ran = Ran::default();
     let mut cores: HashMap<u32, u32> = HashMap::new();
@@ -142,13 +140,13 @@ mod tests {
             waking("vhost-3", 20, 1, "1.518000", "ostler-agents", 30),
         ];
         let threads = HashMap::from([(10, Kind::Vcpu), (11, Kind::Vcpu)]);
-        let read = |ns| {
+        let read = |event| {
             let lines = lines.iter().map(|line| Ok(line.clone()));
-            asks(lines, &threads, &(1.0..1.5), ns).expect("a trace")
+            asks(lines, &threads, &(1.0..1.5), event).expect("a trace")
         };
         let us = |times: &[f64]| -> Vec<f64> { times.iter().map(|s| (s * 1e6).round()).collect() };
         assert_eq!(us(&read(0.0)), [6000.0]);
         // Two events were traced of vCPUs meanwhile, both switches from one.
-        assert_eq!(us(&read(10.0)), [6000.0 - 18.0]);
+        assert_eq!(us(&read(9e-6)), [6000.0 - 18.0]);
     }
 }

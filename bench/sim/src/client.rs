@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use anyhow::Result;
 
-use super::stretches::EVENT;
 use super::tails::{Kind, Seen, seen};
 
 /// The load generator's threads are called so.
@@ -28,7 +27,7 @@ pub fn spans(
     nic: &str,
     within: &std::ops::Range<f64>,
     each: f64,
-    ns: f64,
+    event: f64,
 ) -> Result<Vec<Span>> {
     // What a sum is rounded by costs none of them.
     let end = within.end + each / 1e3;
@@ -38,7 +37,6 @@ pub fn spans(
         let nth = begins.partition_point(|from| *from <= at).checked_sub(1);
         nth.filter(|nth| at < begins[*nth] + each)
     };
-    let event = EVENT * ns / 1e9;
     let mut answers = vec![0.0; begins.len()];
     let mut clients: HashMap<u32, Vec<Span>> = HashMap::new();
     let mut cores: HashMap<u32, (u32, f64)> = HashMap::new();
@@ -109,7 +107,7 @@ mod tests {
             ostler-load-30 [007] d..2. 1.120000: sched_switch: prev_comm=ostler-load prev_pid=30 prev_prio=120 prev_state=R ==> next_comm=swapper/7 next_pid=0 next_prio=120";
         let threads = HashMap::from([(7, Kind::Worker)]);
         let lines = text.lines().map(|line| Ok(line.trim().to_owned()));
-        let spans = spans(lines, &threads, "eth0", &(1.0..1.25), 0.1, 10.0).expect("a trace");
+        let spans = spans(lines, &threads, "eth0", &(1.0..1.25), 0.1, 9e-6).expect("a trace");
         let us = |s: f64| (s * 1e6).round();
         let told: Vec<_> = spans
             .iter()

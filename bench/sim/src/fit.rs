@@ -48,6 +48,27 @@ pub fn fit<const N: usize>(rows: &[Row<N>]) -> Option<Fit<N>> {
     })
 }
 
+/// What goes with each cause where half of what is summed up may have something else in it: least absolute deviations, by least squares of rows that weigh the less the further they are off. A figure is
+/// off by no less than `least`, which is what it is rounded by.
+pub fn steady<const N: usize>(rows: &[Row<N>], least: f64) -> Option<[f64; N]> {
+    let mut found = fit(rows)?.each.map(|(each, _)| each);
+    for _ in 0..TURNS {
+        let weighed: Vec<Row<N>> = rows
+            .iter()
+            .map(|(causes, figure)| {
+                let told: f64 = causes.iter().zip(&found).map(|(c, f)| c * f).sum();
+                let weight = (figure - told).abs().max(least).sqrt().recip();
+                (causes.map(|cause| cause * weight), figure * weight)
+            })
+            .collect();
+        found = fit(&weighed)?.each.map(|(each, _)| each);
+    }
+    Some(found)
+}
+
+/// It has come to rest by then: more change no figure's third digit.
+const TURNS: usize = 20;
+
 /// The inverse of a matrix, by Gauss and Jordan with pivots; `None` where there is none to speak of.
 fn invert<const N: usize>(mut of: [[f64; N]; N]) -> Option<[[f64; N]; N]> {
     let mut inverse = [[0.0; N]; N];

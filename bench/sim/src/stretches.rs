@@ -70,12 +70,19 @@ impl fmt::Display for Pattern {
 /// What lies before each step of stretches of a kind, s: one for each stretch, by step.
 pub type Before = Vec<Vec<f64>>;
 
-struct Stretch {
-    worker: bool,
-    woken: Step,
+/// One of them, once it is over.
+pub struct Stretch {
+    pub worker: bool,
+    pub woken: Step,
+    /// When it was woken, s.
+    pub woken_at: f64,
     began: f64,
-    /// With what lies before each.
-    steps: Vec<(Step, f64)>,
+    /// With what lies before each, s.
+    pub steps: Vec<(Step, f64)>,
+    /// What workers of the guest handed to the NIC from when it began until the next of a vCPU's.
+    pub answers: u32,
+    /// How often they interrupted the guest until it ended, from when the one before ended: for what was received, and for what was sent.
+    pub rings: (u32, u32),
     /// When the last one was, or the beginning.
     last: f64,
     /// What was traced since.
@@ -85,6 +92,21 @@ struct Stretch {
 }
 
 impl Stretch {
+    fn new(kind: Kind, (woken, woken_at): (Step, f64), began: f64, rings: (u32, u32)) -> Stretch {
+        Stretch {
+            worker: kind == Kind::Worker,
+            woken,
+            woken_at,
+            began,
+            steps: Vec::new(),
+            answers: 0,
+            rings,
+            last: began,
+            events: 1,
+            interrupts: 0.0,
+        }
+    }
+
     fn step(&mut self, step: Step, at: f64, event: f64) {
         let before = at - self.last - f64::from(self.events) * event - self.interrupts;
         self.steps.push((step, before));
@@ -119,7 +141,7 @@ impl Interrupts {
     }
 }
 
-/// The stretches of threads that begin within a time; `nic` is the host's, and `event` what an event takes, s: it is written when it happens, and takes its time before the next.
+/// The stretches of threads that begin within a time, by kind, as [`each`] has them.
 pub fn stretches(
     lines: impl Iterator<Item = std::io::Result<String>>,
     threads: &HashMap<u32, Kind>,
@@ -128,13 +150,57 @@ pub fn stretches(
     event: f64,
 ) -> Result<BTreeMap<Pattern, Before>> {
     let mut all: BTreeMap<Pattern, Before> = BTreeMap::new();
+    each(lines, threads, nic, within, event, |stretch| {
+        let pattern = Pattern {
+            worker: stretch.worker,
+            woken: stretch.woken,
+            steps: stretch.steps.iter().map(|(step, _)| *step).collect(),
+        };
+        let each = all.entry(pattern).or_default();
+        each.resize(stretch.steps.len(), Vec::new());
+        for (times, (_, before)) in each.iter_mut().zip(stretch.steps) {
+            times.push(before);
+        }
+    })?;
+    Ok(all)
+}
+
+/// A worker has interrupted its guest: in the stretches of the vCPUs that run, or while they wait.
+fn rung(running: &mut HashMap<u32, Stretch>, waiting: &mut (u32, u32), step: Step) {
+    let count = |rings: &mut (u32, u32)| match step {
+        Step::Sent => rings.1 += 1,
+        _ => rings.0 += 1,
+    };
+    let mut some = false;
+    for vcpu in running.values_mut().filter(|stretch| !stretch.worker) {
+        count(&mut vcpu.rings);
+        some = true;
+    }
+    if !some {
+        count(waiting);
+    }
+}
+
+/// Has each stretch of threads told that begins within a time; `nic` is the host's, and `event` what an event takes, s: it is written when it happens, and takes its time before the next.
+pub fn each(
+    lines: impl Iterator<Item = std::io::Result<String>>,
+    threads: &HashMap<u32, Kind>,
+    nic: &str,
+    within: &std::ops::Range<f64>,
+    event: f64,
+    mut tell: impl FnMut(Stretch),
+) -> Result<()> {
     let mut cores: HashMap<u32, u32> = HashMap::new();
-    let mut woken: HashMap<u32, Step> = HashMap::new();
+    let mut woken: HashMap<u32, (Step, f64)> = HashMap::new();
     let mut running: HashMap<u32, Stretch> = HashMap::new();
+    // While none of the vCPUs runs.
+    let mut waiting = (0, 0);
     // Workers that have sent something since they last interrupted their guest, and for what that was.
     let mut sent: HashMap<u32, bool> = HashMap::new();
     let mut rings: HashMap<u32, Step> = HashMap::new();
     let mut interrupts = Interrupts::default();
+    // The vCPUs' last, which waits for what its workers still send.
+    let mut over: Option<Stretch> = None;
     for line in lines {
         let line = line?;
         let Some((at, cpu, seen)) = seen(&line) else {
@@ -151,7 +217,7 @@ pub fn stretches(
                     Some(Kind::Vcpu) => Step::Vcpu,
                     Some(Kind::Worker) => rings.get(&own).copied().unwrap_or(Step::Worker),
                 };
-                woken.insert(pid, by);
+                woken.insert(pid, (by, at));
                 if let Some(stretch) = running.get_mut(&own) {
                     match threads.get(&pid).filter(|_| !by_irq) {
                         Some(Kind::Vcpu) => stretch.step(Step::Vcpu, at, event),
@@ -164,6 +230,12 @@ pub fn stretches(
                 let own_nic = dev == nic && !by_irq;
                 if own_nic {
                     sent.insert(own, true);
+                    if kind == Some(&Kind::Worker) {
+                        let vcpus = running.values_mut().filter(|stretch| !stretch.worker);
+                        vcpus
+                            .chain(&mut over)
+                            .for_each(|stretch| stretch.answers += 1);
+                    }
                 }
                 match running.get_mut(&own) {
                     Some(stretch) if own_nic => stretch.step(Step::Transmits, at, event),
@@ -179,6 +251,9 @@ pub fn stretches(
                 rings.insert(own, step);
                 if let Some(stretch) = running.get_mut(&own) {
                     stretch.events += 1;
+                }
+                if kind == Some(&Kind::Worker) {
+                    rung(&mut running, &mut waiting, step);
                 }
             }
             Seen::Enters => interrupts.enter(cpu, at),
@@ -198,33 +273,26 @@ pub fn stretches(
                     && within.contains(&stretch.began)
                 {
                     stretch.step(Step::Sleeps, at, event);
-                    let pattern = Pattern {
-                        worker: stretch.worker,
-                        woken: stretch.woken,
-                        steps: stretch.steps.iter().map(|(step, _)| *step).collect(),
-                    };
-                    let each = all.entry(pattern).or_default();
-                    each.resize(stretch.steps.len(), Vec::new());
-                    for (times, (_, before)) in each.iter_mut().zip(stretch.steps) {
-                        times.push(before);
+                    if stretch.worker {
+                        tell(stretch);
+                    } else {
+                        over.replace(stretch).into_iter().for_each(&mut tell);
                     }
                 }
                 if let (Some(kind), Some(by)) = (threads.get(&next), woken.remove(&next)) {
-                    let stretch = Stretch {
-                        worker: *kind == Kind::Worker,
-                        woken: by,
-                        began: at,
-                        steps: Vec::new(),
-                        last: at,
-                        events: 1,
-                        interrupts: 0.0,
-                    };
+                    let mut rings = (0, 0);
+                    if *kind == Kind::Vcpu {
+                        over.take().into_iter().for_each(&mut tell);
+                        rings = std::mem::take(&mut waiting);
+                    }
+                    let stretch = Stretch::new(*kind, by, at, rings);
                     running.insert(next, stretch);
                 }
             }
         }
     }
-    Ok(all)
+    over.into_iter().for_each(tell);
+    Ok(())
 }
 
 #[cfg(test)]

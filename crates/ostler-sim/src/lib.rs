@@ -34,6 +34,7 @@
 //! | [`trace`] | a cloud's VMs: the public Azure trace, read, and one generated with its figures |
 //! | [`files`] | a guest with in-memory files, and the control of their size |
 //! | [`scenario`] | scenarios as worlds |
+//! | [`ftrace`] | what Linux's tracer would have written of a host |
 //! | [`fleet`] | hosts of one kind, and a trace's VMs on them |
 //! | [`run`] | a scenario's cells, told as the lab tells its own |
 //!
@@ -48,6 +49,7 @@ pub mod costs;
 pub mod event;
 pub mod files;
 pub mod fleet;
+pub mod ftrace;
 pub mod guest;
 pub mod host;
 pub mod load;

@@ -10,6 +10,8 @@
 
 use ostler_model::{CpuId, Nanos};
 
+use crate::ftrace::Tracer;
+
 /// A thread of the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadId(pub u32);
@@ -91,11 +93,30 @@ pub enum Effect {
     },
 }
 
-/// What owners want, in order.
+/// What owners want, in order; and where somebody traces, what they do.
 #[derive(Clone, Debug, Default)]
-pub struct Effects(pub Vec<Effect>);
+pub struct Effects(pub Vec<Effect>, Option<Box<Tracer>>);
 
 impl Effects {
+    /// Somebody traces from now on.
+    pub fn trace(&mut self) {
+        self.1.get_or_insert_default();
+    }
+
+    /// Who traces, if anybody does.
+    #[inline]
+    pub fn tracer(&mut self) -> Option<&mut Tracer> {
+        self.1.as_deref_mut()
+    }
+
+    /// What was wanted from one on is an interrupt's.
+    #[inline]
+    pub fn of_interrupt(&mut self, from: usize) {
+        if let Some(tracer) = self.1.as_deref_mut() {
+            tracer.of_interrupt(&self.0, from);
+        }
+    }
+
     /// The thread has something else to do, for a cause that has no core.
     pub fn notify(&mut self, thread: ThreadId) {
         self.0.push(Effect::Notify { thread, from: None });

@@ -9,6 +9,7 @@
 use ostler_model::{Nanos, Topology};
 
 use crate::event::Queue;
+use crate::ftrace::{Line, Tracer};
 use crate::host::{Event, Host, HostCosts, Scene};
 use crate::work::{Effect, Effects, Work};
 
@@ -55,6 +56,16 @@ impl<W: Work> World<W> {
             out: Effects::default(),
             instant: (Nanos::ZERO, 0),
         }
+    }
+
+    /// What happens is traced from now on.
+    pub fn trace(&mut self) {
+        self.out.trace();
+    }
+
+    /// What was traced since the last time; nothing, where nobody traces.
+    pub fn traced(&mut self) -> Vec<Line> {
+        self.out.tracer().map_or_else(Vec::new, Tracer::take)
     }
 
     /// Now.
@@ -119,6 +130,9 @@ impl<W: Work> World<W> {
                 }
                 break;
             };
+            if let Some(tracer) = self.out.tracer() {
+                tracer.carries_out(next);
+            }
             next += 1;
             if let Effect::Alarm { at, token } = effect {
                 self.queue.at(at, Event::Alarm(token));
@@ -136,6 +150,9 @@ impl<W: Work> World<W> {
             self.host.carry_out(effect, &mut scene);
         }
         self.out.0.clear();
+        if let Some(tracer) = self.out.tracer() {
+            tracer.carried_out();
+        }
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use proptest::prelude::*;
 const BOOKS: Watch = Watch {
     books: true,
     periods: false,
+    trace: false,
 };
 
 fn scenario(text: &str) -> Scenario {

@@ -55,6 +55,7 @@ const PAGES: &str = "pages = { demote = 0.1, rate = \"1G\" }\n";
 const BOOKS: Watch = Watch {
     books: true,
     periods: false,
+    trace: false,
 };
 
 /// Runs a cell with its books kept twice.

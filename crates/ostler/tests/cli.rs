@@ -645,21 +645,90 @@ fn what_simulated_stewards_decided_is_replayed_and_explained() {
     assert_eq!(std::fs::read(&of).expect("a record"), before);
 }
 
-/// A record that can't be written ends the run, and leaves none that isn't whole.
+/// The same lines as the lab's, of the same threads as the record's.
 #[test]
-fn records_that_cant_be_written_are_told() {
+fn simulated_hosts_are_traced_as_the_labs_are() {
+    let smoke = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/smoke.toml");
+    let folder = tempfile::tempdir().expect("a folder");
+    let kept = folder.path().join("kept").display().to_string();
+    let sim = || {
+        ostler(&[
+            "sim",
+            smoke,
+            "--policy",
+            "energy",
+            "--rounds",
+            "1",
+            "--records",
+            &kept,
+            "--trace",
+            &kept,
+        ])
+    };
+    let ran = sim();
+    assert!(ran.status.success(), "{}", text(&ran.stderr));
+    let cell = folder.path().join("kept/cell-0");
+    let left = std::fs::read_dir(&cell).expect("a folder");
+    let mut left: Vec<_> = left.map(|file| file.expect("a file").file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["record.db", "trace.txt"]);
+    let trace = std::fs::read_to_string(cell.join("trace.txt")).expect("a trace");
+    let lines: Vec<&str> = trace.lines().skip_while(|l| l.starts_with('#')).collect();
+    assert!(lines.len() > 10_000, "{}", lines.len());
+    let mut events = std::collections::BTreeMap::<&str, u32>::new();
+    let mut before = 0.0;
+    for line in lines {
+        let (head, what) = line.split_once(": ").expect("an event");
+        let (event, _) = what.split_once(": ").expect("what it is of");
+        *events.entry(event).or_default() += 1;
+        let mut head = head.split_whitespace().rev();
+        let at: f64 = head.next().and_then(|at| at.parse().ok()).expect("a time");
+        assert!(at >= before, "{line}");
+        before = at;
+        let flags = head.next().expect("flags");
+        assert!(flags.len() == 5 && flags.is_ascii(), "{line}");
+        let cpu = head.next().expect("a core");
+        assert!(cpu.starts_with('[') && cpu.ends_with(']'), "{line}");
+    }
+    for event in [
+        "sched_switch",
+        "sched_waking",
+        "net_dev_start_xmit",
+        "kvm_msi_set_irq",
+        "irq_handler_entry",
+        "irq_handler_exit",
+        "softirq_entry",
+        "softirq_exit",
+    ] {
+        assert!(events.get(event) > Some(&100), "{event}: {events:?}");
+    }
+    // What is there stays, and nothing is run.
+    std::fs::remove_file(cell.join("record.db")).expect("it was there");
+    let again = sim();
+    assert_eq!(again.status.code(), Some(1));
+    let said = text(&again.stderr);
+    assert!(said.contains("trace.txt is there already"), "{said}");
+    let there = std::fs::read_to_string(cell.join("trace.txt")).expect("a trace");
+    assert_eq!(there, trace);
+}
+
+/// A record or a trace that can't be written ends the run, and leaves none that isn't whole.
+#[test]
+fn records_and_traces_that_cant_be_written_are_told() {
     let smoke = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/smoke.toml");
     let folder = tempfile::tempdir().expect("a folder");
     let kept = folder.path();
     // In place of the cell's folder.
     std::fs::write(kept.join("cell-2"), "in the way").expect("a file");
-    let ran = ostler(&["sim", smoke, "--records", &kept.display().to_string()]);
-    assert_eq!(ran.status.code(), Some(1));
-    let said = text(&ran.stderr);
-    assert!(
-        said.contains("could not write") && said.contains("cell-2/record.db"),
-        "{said}"
-    );
-    let there = std::fs::read(kept.join("cell-2")).expect("a file");
-    assert_eq!(there, b"in the way");
+    for (flag, file) in [("--records", "record.db"), ("--trace", "trace.txt")] {
+        let ran = ostler(&["sim", smoke, flag, &kept.display().to_string()]);
+        assert_eq!(ran.status.code(), Some(1));
+        let said = text(&ran.stderr);
+        assert!(
+            said.contains("could not write") && said.contains(&format!("cell-2/{file}")),
+            "{said}"
+        );
+        let there = std::fs::read(kept.join("cell-2")).expect("a file");
+        assert_eq!(there, b"in the way");
+    }
 }

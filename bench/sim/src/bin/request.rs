@@ -15,6 +15,8 @@
 //! `stretches RUN...` tells what vCPUs and workers take from the switch to them until they sleep, by what woke them and what they did, for each policy and rate, of runs that were traced
 //! (`--trace sched_switch,sched_waking,net:net_dev_start_xmit,kvm:kvm_msi_set_irq`); what interrupts took meanwhile is left out where `irq:irq_handler_entry,irq:irq_handler_exit,irq:softirq_entry,irq:softirq_exit` are traced, too.
 //!
+//! `batches RUN...` tells what a guest's only vCPU takes by how many requests it answers in a stretch in which nothing else happens, what its tick and other timers take that wake it, and what its worker takes for each message (`ostler lab run bench/sim/batches.toml`, traced as for `stretches`, with interrupts and softirqs).
+//!
 //! `client RUN...` finds what of the load generator's time goes with a request and what with a wake-up, of such runs.
 //!
 //! `asks RUN...` tells what the guest's vCPUs take to answer the steward that asks its agent, by policy, of runs in which little else is asked of the guest
@@ -28,6 +30,8 @@
 
 #[path = "../asks.rs"]
 mod asks;
+#[path = "../batches.rs"]
+mod batches;
 #[path = "../cells.rs"]
 mod cells;
 #[path = "../client.rs"]
@@ -104,6 +108,15 @@ enum Args {
         #[arg(long, default_value_t = 50)]
         least: usize,
     },
+    /// What a guest's only vCPU takes until it sleeps, by how many requests it answers, from traced runs of the lab.
+    Batches {
+        /// Their folders.
+        #[arg(required = true)]
+        runs: Vec<PathBuf>,
+        /// The host's NIC.
+        #[arg(long, default_value = "eth0")]
+        nic: String,
+    },
     /// What of the load generator's time goes with a request and what with a wake-up, from traced runs of the lab.
     Client {
         /// Their folders.
@@ -140,6 +153,7 @@ fn main() -> Result<()> {
         Args::Polls { runs, nic } => polls(&runs, &nic),
         Args::Tails { runs } => tails(&runs),
         Args::Stretches { runs, nic, least } => tell_stretches(&runs, &nic, least),
+        Args::Batches { runs, nic } => tell_batches(&runs, &nic),
         Args::Client { runs, nic } => clients(&runs, &nic),
         Args::Asks { runs } => tell_asks(&runs),
         Args::Waits { runs } => waits(&runs),
@@ -212,18 +226,24 @@ fn say<const N: usize>(fit: &Fit<N>, what: [&str; N], ns: f64, seconds: usize) -
     )
 }
 
-/// What an instruction takes on the hosts of runs, which are of one kind.
-fn instruction_ns(runs: &[PathBuf]) -> Result<f64> {
+/// What an instruction takes on the hosts of runs, which are of one kind, ns, and what a traced event does, s.
+fn host(runs: &[PathBuf]) -> Result<(f64, f64)> {
     let mut all = Vec::new();
     for run in runs {
-        all.push(runs::instruction_ns(run)?);
+        all.push(runs::Host::of(run)?);
     }
     let first = all.first().copied().context("no run is named")?;
     anyhow::ensure!(
-        all.iter().all(|ns| ns.to_bits() == first.to_bits()),
-        "instructions take differently long on these runs' hosts; name those of one kind"
+        all.iter().all(|host| *host == first),
+        "instructions take differently long on these runs' hosts, or some are simulated; name those of one kind"
     );
-    Ok(first)
+    let ns = first.instruction_ns;
+    let event = if first.simulated {
+        0.0
+    } else {
+        stretches::EVENT * ns / 1e9
+    };
+    Ok((ns, event))
 }
 
 /// Whether a period is of a second: by its middle.
@@ -300,7 +320,7 @@ fn served(periods: &[Period], window: &Window, ns: f64) -> Option<Served> {
 }
 
 fn softirqs(runs: &[PathBuf]) -> Result<()> {
-    let ns = instruction_ns(runs)?;
+    let (ns, _) = host(runs)?;
     let mut rows = Vec::new();
     let mut each: BTreeMap<(u64, String), (f64, f64, f64)> = BTreeMap::new();
     let (mut all, mut hard) = (0.0, 0.0);
@@ -347,7 +367,7 @@ fn softirqs(runs: &[PathBuf]) -> Result<()> {
 }
 
 fn polls(runs: &[PathBuf], nic: &str) -> Result<()> {
-    let ns = instruction_ns(runs)?;
+    let (ns, _) = host(runs)?;
     for run in runs {
         for told in told(&run.join("events.jsonl"))? {
             let trace = run.join(format!("results/cell-{}/trace.txt", told.cell.index));
@@ -372,7 +392,7 @@ fn polls(runs: &[PathBuf], nic: &str) -> Result<()> {
 }
 
 fn tails(runs: &[PathBuf]) -> Result<()> {
-    let ns = instruction_ns(runs)?;
+    let (ns, _) = host(runs)?;
     let mut any = false;
     each_step(runs, |which, threads, lines, within| {
         let mut all = tails::tails(lines, threads, &within)?;
@@ -408,10 +428,9 @@ fn tails(runs: &[PathBuf]) -> Result<()> {
 }
 
 fn tell_stretches(runs: &[PathBuf], nic: &str, least: usize) -> Result<()> {
-    let ns = instruction_ns(runs)?;
+    let (ns, event) = host(runs)?;
     let mut any = false;
     each_step(runs, |which, threads, lines, within| {
-        let event = stretches::EVENT * ns / 1e9;
         for (pattern, mut before) in stretches::stretches(lines, threads, nic, &within, event)? {
             let count = before.first().map_or(0, Vec::len);
             if count < least {
@@ -445,14 +464,31 @@ fn tell_stretches(runs: &[PathBuf], nic: &str, least: usize) -> Result<()> {
     Ok(())
 }
 
+fn tell_batches(runs: &[PathBuf], nic: &str) -> Result<()> {
+    let (ns, event) = host(runs)?;
+    let mut all = Vec::new();
+    each_step(runs, |which, threads, lines, within| {
+        let found = batches::batches(lines, threads, nic, &within, event)?;
+        batches::say(which, &found, ns);
+        all.extend(found);
+        Ok(())
+    })?;
+    anyhow::ensure!(
+        batches::explain(&all).is_some(),
+        "too little is sent to tell what a message takes; name runs of `bench/sim/batches.toml` that were traced as for `stretches`"
+    );
+    batches::say("all", &all, ns);
+    Ok(())
+}
+
 /// Spans of a load in a second.
 const SPANS: usize = 10;
 
 fn clients(runs: &[PathBuf], nic: &str) -> Result<()> {
-    let ns = instruction_ns(runs)?;
+    let (ns, event) = host(runs)?;
     let mut rows = Vec::new();
     each_step(runs, |_, threads, lines, within| {
-        let spans = client::spans(lines, threads, nic, &within, 1.0 / SPANS as f64, ns)?;
+        let spans = client::spans(lines, threads, nic, &within, 1.0 / SPANS as f64, event)?;
         rows.extend(
             spans
                 .iter()
@@ -472,10 +508,10 @@ fn clients(runs: &[PathBuf], nic: &str) -> Result<()> {
 }
 
 fn tell_asks(runs: &[PathBuf]) -> Result<()> {
-    let ns = instruction_ns(runs)?;
+    let (ns, event) = host(runs)?;
     let mut all = Vec::new();
     each_step(runs, |which, threads, lines, within| {
-        let took = asks::asks(lines, threads, &within, ns)?;
+        let took = asks::asks(lines, threads, &within, event)?;
         asks::say(which, &took, ns);
         all.extend(took);
         Ok(())
@@ -539,7 +575,7 @@ fn waits(runs: &[PathBuf]) -> Result<()> {
 
 fn wakes(runs: &[PathBuf], policies: &[String]) -> Result<()> {
     let (mut vcpu_rows, mut worker_rows) = (Vec::new(), Vec::new());
-    let ns = instruction_ns(runs)?;
+    let (ns, _) = host(runs)?;
     println!(
         "run / cell / policy, second: rate, answers; vCPUs: wake-ups, timers, ms; workers: wake-ups, ms"
     );

@@ -269,7 +269,7 @@ fn guests(record: &Path) -> Result<BTreeMap<u32, String>> {
 fn main() -> Result<()> {
     let args = Args::parse();
     for run in &args.runs {
-        let ns = runs::instruction_ns(run)?;
+        let ns = runs::Host::of(run)?.instruction_ns;
         let file = run.join("events.jsonl");
         let events = std::fs::read_to_string(&file)
             .with_context(|| format!("could not read {}", file.display()))?;

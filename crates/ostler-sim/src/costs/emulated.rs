@@ -27,9 +27,11 @@ costs! {
     /// What RPS leaves of it to the interrupt's core.
     STEER = 295.0 Instructions, "assumed: half, as of vSPACE's fig. 11";
     /// A request of memcached in its guest: the kernel's ways in and out, the thread's work, and the exit that tells the device.
-    REQUEST = 42_900.0 Instructions, "bench/sim/src/bin/request.rs stretches: one run of vspace-ramp's E at 400 requests a second, median of 351 of the guest's vCPUs that received one, told a worker and slept, 55,600, less the 12,700 of those that were woken for what was sent and slept";
+    REQUEST = 41_400.0 Instructions, "bench/sim/src/bin/request.rs batches: one run of bench/sim/batches.toml (5ac959b), mean of 539 stretches of the guest's only vCPU that one interrupt woke, in which it answered one request, told the worker and slept, 57,863, less VCPU_WAKE. (42,900 stood here, of medians of vspace-ramp's E)";
+    /// Of it, what its thread takes to be woken and to sleep again, which all requests share that it answers meanwhile.
+    THREAD_WAKE = 12_100.0 Instructions, "bench/sim/src/bin/request.rs batches: in that run those that answered two and three requests took 74,648 and 90,855 (means of 145 and 33), so one takes 16,500 more, and 13,600 of REQUEST less DOORBELL are there once; no more than is left to do after an answer, ANSWERED less VCPU_SLEEP. nginx's is taken to be the same";
     /// One of nginx, likewise; its messages take in the host what memcached's do, one packet each way.
-    REQUEST_NGINX = 60_000.0 Instructions, "bench/sim/src/bin/request.rs stretches: one run of vspace-nginx's E at 200 requests a second (two seconds; d420f31), median of 220 that received one, told a worker and slept, 74,200, less the 14,200 of those that were woken for what was sent and slept; there a worker takes 19,300 instructions to send one and 4700 to receive one, memcached's 20,700 and 6400";
+    REQUEST_NGINX = 57_700.0 Instructions, "bench/sim/src/bin/request.rs stretches: one run of vspace-nginx's E at 200 requests a second (two seconds; d420f31), median of 220 that received one, told a worker and slept, 74,200, less VCPU_WAKE (batches, of batches.toml with nginx instead, has 72,697, mean of 383; 5ac959b); there a worker takes 19,300 instructions to send one and 4700 to receive one, memcached's 20,700 and 6400";
     /// Of memcached's, what a message takes in the guest's softirq, whether that wakes anybody or not.
     GUEST_RX = 9400.0 Instructions, "bench/sim/src/bin/request.rs stretches, likewise: median of 202 that received something and slept, 22,100, less as much";
     /// Of it, the exit that tells the device, where its worker isn't at the queue already.
@@ -37,13 +39,15 @@ costs! {
     /// What sending an IPI takes of the sender.
     IPI = 10_200.0 Instructions, "bench/sim/src/bin/request.rs stretches, likewise: median of 336 that received something and told another vCPU, 32,300, less the 22,100 of GUEST_RX";
     /// What a tick takes that has woken a vCPU, beside the wake-up.
-    TICK = 11_400.0 Instructions, "bench/sim/src/bin/request.rs stretches, at 400 a second: median of 445 that a timer woke, 24,100, less the 12,700 of REQUEST";
+    TICK = 8900.0 Instructions, "bench/sim/src/bin/request.rs batches: of that run, mean of 1013 that the guest's tick woke, 25,375, less VCPU_WAKE";
     /// To wake a vCPU that sleeps, until it sleeps again, on its core: KVM's ways out of and into its wait, the switch, the interrupt, and the guest's ways out of and into idle.
-    VCPU_WAKE = 14_400.0 Instructions, "bench/sim/src/bin/request.rs stretches, likewise: mean of 356 that were woken for what was sent and slept, 16,477, less the IPI that the host charges besides (kernel/sched/core.c, `ttwu_queue`)";
+    VCPU_WAKE = 16_477.0 Instructions, "bench/sim/src/bin/request.rs stretches, likewise: mean of 356 that were woken for what was sent and slept; with the IPI to a core that sleeps, which is a part of IDLE_EXIT";
     /// Of that, what it takes to sleep again: from the exit by which it halts to the switch.
     VCPU_SLEEP = 8773.0 Instructions, "bench/sim/src/bin/stops.rs: mean of 6210 of the four vCPUs of the guest that answers, one run of vspace-ramp's P; means of 8407 to 8919";
     /// A request or an answer in the client's thread, on the same emulated machine.
     CLIENT_MESSAGE = 7618.0 Instructions, "bench/sim/src/bin/request.rs client: half of what goes with a request, 15,236, in 8 seconds of vspace-ramp's P and E (R2 0.972); standard error of that 1219";
+    /// What an emulated NIC and its peer take from one driver to the other's interrupt.
+    DEVICE = 5300.0 Instructions, "docs/sim.md: from the client's timer to its driver 143 us and from there to the waking of the worker 14,100 instructions (vspace-ramp's E, 400 requests a second, medians; 10 ns an instruction), 28,400 together, less the 17,000 that a simulated client takes until it has sent, and HARDIRQ, POLL and SOFTIRQ. By itself it is 5000 to 8300 (medians of bench/sim/batches.toml and of the same with nginx at 600 to 1200 requests a second, from net_dev_start_xmit of the client's NIC to irq_handler_entry of the host's, by hand; 5ac959b)";
     /// To wake that thread.
     CLIENT_WAKE = 9308.0 Instructions, "bench/sim/src/bin/request.rs client, likewise; standard error 1063";
     /// Between ticks that a vCPU keeps when it sleeps.
@@ -53,7 +57,7 @@ costs! {
     /// From its guest, until it leaves.
     VHOST_TX = 2181.0 Instructions, "bench/sim/src/bin/request.rs stretches, of a trace with the host's interrupts, which are none of them: means of 109 and 664 workers that a vCPU woke (vspace-ramp's E at 400 and 1200 requests a second, three seconds each; 203d37b), until they hand it to the NIC, 5521 and 5531, less the switch (2590 with the interrupts)";
     /// And what it takes then.
-    VHOST_SENT = 8217.0 Instructions, "bench/sim/src/bin/request.rs stretches, of that run: until those sleep, 19,002 and 17,793, less VHOST_WAKE and VHOST_TX (10,370 with the interrupts that came meanwhile)";
+    VHOST_SENT = 6020.0 Instructions, "bench/sim/src/bin/request.rs batches: of that run's 3478 stretches of the worker's that the vCPU woke, 8201 a message (7842 and 8585 at 900 and 1200 requests a second), less VHOST_TX";
     /// To stop a vCPU in its guest for another thread, the switch among it, whichever scheduler makes that: from an interrupt's exit to the switch, beyond what such an exit takes that stops nobody, and
     /// from the switch back to it to its entry.
     STOP = 9783.0 Instructions, "bench/sim/src/bin/stops.rs: mean of six vCPUs that compute, of anubis-small's traced run at 2a9c808, 13,451 stops under the kernel's scheduler (9719 to 9987) and ours (9446 to 9899)";
@@ -66,7 +70,7 @@ costs! {
     /// Between exits of a vCPU that answers requests.
     SERVING_STAY = 14_108.0 Instructions, "bench/sim/src/bin/stops.rs, likewise: time on cores of the four vCPUs of the guest that answers, by their 25,403 exits";
     /// What memcached's thread takes that sees to its lists, each time that it looks.
-    UPKEEP = 19_600.0 Instructions, "bench/sim/src/bin/request.rs stretches, at 400 and 1200 a second: means of vCPUs that a timer woke, 27,437 and 34,668, where of every hundred in the second 55 are this thread's (a simulated run): 40,600, less VCPU_WAKE as it was there, 16,477, and the exit that sets the next (MISSED_TICK)";
+    UPKEEP = 12_200.0 Instructions, "bench/sim/src/bin/request.rs batches: of that run, mean of 770 that a timer between ticks woke and nothing else, 33,126, less VCPU_WAKE and the exit that sets the next (MISSED_TICK)";
     /// The share of requests that ask for an item which is cold and has been asked for before, so that it is to be warm.
     UPKEEP_WARMED = 0.138 Number, "docs/sim.md: memcached's `stats` in the lab's guest: 2852 of `moves_to_warm` by 20,644 of `cmd_get`, in vspace-ramp under time sharing with four queues, by hand; 0.12 to 0.17 of each four seconds";
     /// The share that write.
@@ -79,8 +83,12 @@ costs! {
     LOCK_SPIN = 196_608.0 Instructions, "kernel/locking/qspinlock_paravirt.h, pv_wait_head_or_lock: SPIN_THRESHOLD, 2^15 turns, of six instructions each in Debian's 7.3.4 (objdump); docs/sim.md: in the lab's traces vCPUs are on their cores for 2.27 ms at the median where whoever woke them lost its core to them";
     /// From the waking of one whose core sleeps to the switch to it.
     IDLE_EXIT = 6300.0 Instructions, "bench/sim/src/bin/request.rs tails: median of 3016 wake-ups on cores that slept, one run of vspace-ramp's E at 400 requests a second, 7200, less what an event's tracing takes: 8100 of 3057 where one more was traced";
-    /// What a vCPU takes from the doorbell of an answer, where it sleeps then, to the switch. What it is beyond VCPU_SLEEP is a part of REQUEST: memcached reads again, finds nothing and waits for events.
-    ANSWERED = 25_000.0 Instructions, "bench/sim/src/bin/request.rs tails, likewise: median of 516 vCPUs that told one worker and slept, 25,900, less as much";
+    /// What a vCPU takes from the doorbell of an answer, where it sleeps then, to the switch. What it is beyond VCPU_SLEEP and THREAD_WAKE is a part of REQUEST.
+    ANSWERED = 20_900.0 Instructions, "bench/sim/src/bin/request.rs stretches: medians of vCPUs that told one worker and slept, 20,600 and 21,000 (vspace-ramp's E at 400 and 1200 requests a second) and 21,200 (bench/sim/batches.toml at 200), from the doorbell that wakes a worker to the switch. (25,000 stood here, which the tails of all vCPUs have)";
+    /// What it takes before the guest is told that all is sent.
+    VHOST_DONE = 3480.0 Instructions, "bench/sim/src/bin/request.rs stretches, of that run: from what a worker sends alone until it wakes the vCPU for it, median of 694 at 900 requests a second, 9500, less VHOST_SENT";
+    /// To wake a vCPU that sleeps, of a worker's.
+    VHOST_TELL = 3097.0 Instructions, "bench/sim/src/bin/request.rs batches, likewise (3433 and 2787)";
     /// To wake a worker, with the switch.
-    VHOST_WAKE = 7565.0 Instructions, "bench/sim/src/bin/request.rs wakes: CPU time of the guest's workers by requests and wake-ups, 16 seconds at 1200 and 2400 a second (bench/sim/request.toml, R2 0.974); standard error 1100, and of a request's 13,740, which are VHOST_RX, VHOST_TX and VHOST_SENT, 800";
+    VHOST_WAKE = 4063.0 Instructions, "bench/sim/src/bin/request.rs stretches, of that run: median of 825 that an interrupt woke for what was received, and that woke the vCPU for it, 7800, less VHOST_RX and VHOST_TELL (900 requests a second; 8600 at 1200). Those that a vCPU wakes have 7361 once, of which VHOST_DONE is a part";
 }

@@ -122,6 +122,8 @@ pub struct Task {
     pub message: Option<u32>,
     /// What is left to do when that is answered.
     pub then: Nanos,
+    /// It has found nothing more to answer, and is on its way to sleep.
+    pub rests: bool,
     /// How often it was woken, since groups were last looked for; and what it had run then.
     pub woken: u32,
     /// See above.
@@ -294,6 +296,11 @@ impl Vcpu {
         if !self.halted {
             out.notify_from(self.thread, from);
         }
+    }
+
+    /// Whether its thread sleeps, as nothing is to be done.
+    pub fn sleeps(&self) -> bool {
+        self.on.is_none() && self.told == Told::Sleep
     }
 
     /// Tasks that run or wait on it.

@@ -8,7 +8,7 @@ use super::group::Why;
 use super::run::Told;
 use super::thread::State;
 use super::{Host, Scene};
-use crate::work::Work;
+use crate::work::{ThreadId, Work};
 
 impl Host {
     /// A thread that has a core leaves it; the core looks for another.
@@ -23,6 +23,8 @@ impl Host {
     pub(super) fn without<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
         if self.cores[cpu as usize].doing == Doing::Thread {
             self.schedule(cpu, scene);
+        } else {
+            self.trace_switch(NONE, cpu, scene);
         }
     }
 
@@ -87,6 +89,10 @@ impl Host {
             }
         } else if known.wants {
             let (cpu, told) = self.wake(thread, None, scene.now());
+            let now = scene.now();
+            if let Some(tracer) = scene.out.tracer() {
+                tracer.wakes(now, None, ThreadId(thread), CpuId(cpu));
+            }
             self.act(cpu, told, scene);
         }
     }

@@ -152,7 +152,11 @@ impl HostCosts {
             boost_tick: time(table::BOOST_TICK),
             migration: time(table::MIGRATION),
             migration_far: time(table::MIGRATION_FAR),
-            ipi: time(table::IPI),
+            // What it takes is in IDLE_EXIT and in STOP_WOKEN, which are from the waking to the switch.
+            ipi: match kernel {
+                Kernel::Linux6_12 => time(table::IPI),
+                Kernel::Linux7_3 => 0,
+            },
             tick: time(table::TICK),
             slice: time(slice) as u32 * factor,
             hot: time(table::HOT),

@@ -4,12 +4,14 @@ use ostler_model::Nanos;
 
 use super::core::Doing;
 use super::costs::IDLE_STATES;
+use super::fair::NONE;
 use super::{Host, Scene};
 use crate::work::Work;
 
 impl Host {
     /// Nobody is there for a core.
     pub(super) fn sleep<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
+        self.trace_switch(NONE, cpu, scene);
         let stays = self.costs.idle_stay;
         let core = &mut self.cores[cpu as usize];
         core.idle_since = scene.now();

@@ -81,10 +81,11 @@ impl Host {
         let core = &mut self.cores[cpu as usize];
         core.deferred = false;
         if let Some(done) = core.hard.pop_front() {
-            let now = scene.now();
+            let (now, before) = (scene.now(), scene.out.0.len());
             scene
                 .work
                 .interrupted(CpuId(cpu), done.token, now, scene.out);
+            scene.out.of_interrupt(before);
         }
         self.proceed(cpu, scene);
     }
@@ -95,9 +96,11 @@ impl Host {
         let core = &mut self.cores[cpu as usize];
         core.round = core.round.saturating_sub(1);
         if let Some(done) = core.soft.pop_front() {
+            let before = scene.out.0.len();
             scene
                 .work
                 .interrupted(CpuId(cpu), done.token, now, scene.out);
+            scene.out.of_interrupt(before);
         }
         let core = &mut self.cores[cpu as usize];
         if core.round == 0 && !core.soft.is_empty() {
@@ -108,6 +111,9 @@ impl Host {
                 self.counters.ksoftirqd += 1;
                 if self.threads[cpu as usize].state == State::Asleep {
                     self.wake(cpu, Some(cpu), now);
+                    if let Some(tracer) = scene.out.tracer() {
+                        tracer.wakes(now, Some(CpuId(cpu)), ThreadId(cpu), CpuId(cpu));
+                    }
                 }
             } else {
                 core.round = core.soft.len();
@@ -140,8 +146,9 @@ impl Host {
         if core.left == 0 && first.work == Nanos::ZERO {
             let token = first.token;
             core.soft.pop_front();
-            let now = scene.now();
+            let (now, before) = (scene.now(), scene.out.0.len());
             scene.work.interrupted(CpuId(cpu), token, now, scene.out);
+            scene.out.of_interrupt(before);
         }
     }
 

@@ -69,6 +69,7 @@ use self::fair::{Average, Away, NONE, Queue as RunQueue, WEIGHT};
 use self::map::Map;
 use self::thread::{Group, Thread};
 use crate::event::Queue;
+use crate::random::Stream;
 use crate::work::{Effect, Effects, ThreadId, Work};
 
 /// What is to happen on a host.
@@ -198,6 +199,8 @@ pub struct Host {
     scans: Vec<scan::Scan>,
     /// Where one that has to go anywhere goes next.
     rotor: u32,
+    /// Where new threads go is drawn from this, if it is.
+    chance: Option<Stream>,
     boost: Option<Box<boost::Boost>>,
     boost_domains: Vec<CpuSet>,
 }
@@ -239,6 +242,7 @@ impl Host {
             overloaded: CpuSet::EMPTY,
             some_yield: false,
             rotor: 0,
+            chance: None,
             boost: None,
             boost_domains: Vec::new(),
         };
@@ -252,6 +256,11 @@ impl Host {
             );
         }
         host
+    }
+
+    /// Of several cores that are alike a new thread begins on any, by chance, and not on the first of them: on which one it does goes by what else happened there as guests were started.
+    pub fn draw(&mut self, seed: u64) {
+        self.chance = Some(Stream::new(seed, "where threads begin", 0));
     }
 
     /// A cgroup for a guest's threads.

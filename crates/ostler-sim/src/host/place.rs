@@ -98,15 +98,22 @@ impl Host {
         }
     }
 
-    /// The core with the least to do of all (`find_idlest_cpu`), for one that is new.
-    fn idlest(&self, allowed: &CpuSet) -> u32 {
-        let rate = |cpu: &CpuId| {
+    /// The core with the least to do of all (`find_idlest_cpu`), for one that is new: of several alike, any, where that is drawn ([`Host::draw`]).
+    fn idlest(&mut self, allowed: &CpuSet) -> u32 {
+        let rate = |cpu: CpuId| {
             let busy_siblings = self.map.siblings[cpu.0 as usize]
                 .iter()
                 .filter(|other| !self.without_threads(**other))
                 .count();
-            (self.cores[cpu.0 as usize].fair, busy_siblings, cpu.0)
+            (self.cores[cpu.0 as usize].fair, busy_siblings)
         };
-        allowed.iter().min_by_key(rate).map_or(0, |cpu| cpu.0)
+        let least = allowed.iter().map(rate).min();
+        let mut equal = CpuSet::EMPTY;
+        equal.extend(allowed.iter().filter(|cpu| Some(rate(*cpu)) == least));
+        let nth = match &mut self.chance {
+            Some(chance) if equal.len() > 1 => chance.below(u64::from(equal.len())) as usize,
+            _ => 0,
+        };
+        equal.iter().nth(nth).map_or(0, |cpu| cpu.0)
     }
 }

@@ -102,6 +102,9 @@ impl Host {
     /// Has a core do something else. Its accounts are up to now.
     pub(super) fn turn_to<W: Work>(&mut self, cpu: u32, doing: Doing, scene: &mut Scene<'_, W>) {
         let now = scene.now();
+        if let Some(tracer) = scene.out.tracer() {
+            tracer.turns(now, CpuId(cpu), doing);
+        }
         let was = self.cores[cpu as usize].is_busy();
         let will = !matches!(doing, Doing::Idle(_));
         if was == will {
@@ -226,6 +229,10 @@ impl Host {
             return;
         }
         scene.queue.clear(cpu);
+        let now = scene.now();
+        if let Some(tracer) = scene.out.tracer() {
+            tracer.turns(now, CpuId(cpu), Doing::Thread);
+        }
         let core = &mut self.cores[cpu as usize];
         core.doing = Doing::Thread;
         core.leaving = true;
@@ -354,6 +361,16 @@ impl Host {
         }
     }
 
+    /// Whoever traces sees whom a core has.
+    #[inline]
+    pub(super) fn trace_switch<W>(&self, to: u32, cpu: u32, scene: &mut Scene<'_, W>) {
+        let now = scene.now();
+        if let Some(tracer) = scene.out.tracer() {
+            let sleeps = |thread: u32| self.threads[thread as usize].state == State::Asleep;
+            tracer.switches(now, CpuId(cpu), to, sleeps);
+        }
+    }
+
     /// Nobody has a core; who had it is told.
     fn lose<W: Work>(&mut self, thread: u32, cpu: u32, scene: &mut Scene<'_, W>) {
         let known = &self.threads[thread as usize];
@@ -378,8 +395,9 @@ impl Host {
     }
 
     /// A thread that waits on a core has it.
-    fn take<W: Work>(&mut self, thread: u32, cpu: u32, scene: &Scene<'_, W>) {
+    fn take<W: Work>(&mut self, thread: u32, cpu: u32, scene: &mut Scene<'_, W>) {
         let now = scene.now();
+        self.trace_switch(thread, cpu, scene);
         if self.threads[thread as usize].boost {
             self.arrive(thread, cpu, now);
         } else {
@@ -522,6 +540,10 @@ impl Host {
             State::Asleep if known.frozen => known.wants = true,
             State::Asleep => {
                 let (cpu, told) = self.wake(thread, from.map(|cpu| cpu.0), scene.now());
+                let now = scene.now();
+                if let Some(tracer) = scene.out.tracer() {
+                    tracer.wakes(now, from, ThreadId(thread), CpuId(cpu));
+                }
                 self.act(cpu, told, scene);
             }
             State::Runs => {

@@ -11,6 +11,8 @@ use ostler_model::Nanos;
 /// What things take at a client's end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndCosts {
+    /// From when a request is sent until the NIC of the host interrupts for it, if nothing has that wait.
+    pub device: Nanos,
     /// To send a request, or to read an answer; zero: there is no such end.
     pub each: Nanos,
     /// To wake the thread, where it sleeps.
@@ -38,8 +40,8 @@ pub struct End {
 }
 
 impl End {
-    /// A request falls due: when it has left.
-    pub fn sends(&mut self, due: Nanos, costs: &EndCosts) -> Nanos {
+    /// A request falls due: when the thread turns to it, and when it has left.
+    pub fn sends(&mut self, due: Nanos, costs: &EndCosts) -> (Nanos, Nanos) {
         self.serve(due, costs)
     }
 
@@ -52,16 +54,17 @@ impl End {
             self.quiet
         };
         self.serve(interrupt.saturating_add(costs.interrupt), costs)
+            .1
     }
 
-    fn serve(&mut self, at: Nanos, costs: &EndCosts) -> Nanos {
+    fn serve(&mut self, at: Nanos, costs: &EndCosts) -> (Nanos, Nanos) {
         let begins = if at > self.free {
             at.saturating_add(costs.wake)
         } else {
             self.free
         };
         self.free = begins.saturating_add(costs.each);
-        self.free
+        (begins, self.free)
     }
 }
 
@@ -70,6 +73,7 @@ mod tests {
     use super::*;
 
     const COSTS: EndCosts = EndCosts {
+        device: Nanos(50),
         each: Nanos(70),
         wake: Nanos(90),
         interrupt: Nanos(60),
@@ -79,18 +83,19 @@ mod tests {
     #[test]
     fn who_comes_alone_waits_for_nobody() {
         let mut end = End::default();
-        assert_eq!(end.sends(Nanos(1000), &COSTS), Nanos(1160));
+        assert_eq!(end.sends(Nanos(1000), &COSTS), (Nanos(1090), Nanos(1160)));
         assert_eq!(end.reads(Nanos(5000), &COSTS), Nanos(5220));
-        assert_eq!(end.sends(Nanos(9000), &COSTS), Nanos(9160));
+        assert_eq!(end.sends(Nanos(9000), &COSTS).1, Nanos(9160));
     }
 
     #[test]
     fn others_wait_for_the_thread_which_is_woken_once_for_all_of_them() {
         let mut end = End::default();
-        assert_eq!(end.sends(Nanos(1000), &COSTS), Nanos(1160));
-        assert_eq!(end.sends(Nanos(1001), &COSTS), Nanos(1230));
-        assert_eq!(end.sends(Nanos(1230), &COSTS), Nanos(1300));
-        assert_eq!(end.sends(Nanos(1301), &COSTS), Nanos(1461));
+        let mut sends = |due| end.sends(Nanos(due), &COSTS);
+        assert_eq!(sends(1000), (Nanos(1090), Nanos(1160)));
+        assert_eq!(sends(1001), (Nanos(1160), Nanos(1230)));
+        assert_eq!(sends(1230), (Nanos(1230), Nanos(1300)));
+        assert_eq!(sends(1301), (Nanos(1391), Nanos(1461)));
     }
 
     #[test]

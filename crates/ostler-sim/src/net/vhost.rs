@@ -31,6 +31,8 @@ pub enum Doing {
     Transmit,
     /// What is left to do for one that has left, before the next.
     Sent,
+    /// All is sent, and its guest is to be told.
+    Done,
     /// It goes to sleep.
     Settle,
 }
@@ -77,6 +79,13 @@ pub struct Worker {
 }
 
 impl Worker {
+    /// It interrupts a vCPU, which takes so much if that sleeps; what it does itself goes before that.
+    pub fn tells(&mut self, asleep: bool, takes: Nanos) {
+        if asleep {
+            self.settling.0 += takes.0;
+        }
+    }
+
     /// Takes what is next, up to a batch: the directions in turn where both have something.
     pub fn take(&mut self) -> Doing {
         let room = VRING.saturating_sub(self.vring.len());
@@ -88,7 +97,7 @@ impl Worker {
             (false, true) => Doing::Transmit,
         };
         let (from, most) = match doing {
-            Doing::Nothing | Doing::Settle | Doing::Sent => return doing,
+            Doing::Nothing | Doing::Settle | Doing::Sent | Doing::Done => return doing,
             Doing::Receive => (&mut self.tap, room.min(BATCH)),
             Doing::Transmit => (&mut self.tx, BATCH),
         };

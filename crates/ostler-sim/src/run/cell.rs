@@ -14,7 +14,8 @@ use super::{CellRun, Meanwhile, Run, RunError};
 use crate::check::Watcher;
 use crate::check::books;
 use crate::check::threads::Watched;
-use crate::host::HostCosts;
+use crate::ftrace::Names;
+use crate::host::{HostCosts, Kernel};
 use crate::load::record::DRAIN;
 use crate::load::{Record, Step};
 use crate::round::nanos;
@@ -122,6 +123,22 @@ struct Played<'a, W> {
     problems: Vec<String>,
     /// Whether the steward's periods are told.
     periods: bool,
+    /// What threads are called, where they are traced.
+    names: Option<Names>,
+}
+
+/// What Linux calls the threads of guests.
+fn names(own: u32, guests: &[StewardGuest]) -> Names {
+    let mut names = BTreeMap::new();
+    for guest in guests {
+        for (vcpu, thread) in guest.vcpus.iter().enumerate() {
+            names.insert(thread.0, format!("CPU {vcpu}/KVM"));
+        }
+        for worker in &guest.vhost {
+            names.insert(worker.0, format!("vhost-{}", 1000 + guest.number));
+        }
+    }
+    Names { own, names }
 }
 
 impl<'a, W: Housed> Played<'a, W> {
@@ -134,7 +151,15 @@ impl<'a, W: Housed> Played<'a, W> {
         let policy = policy.unwrap_or(&scenario.policies[0]);
         let costs = HostCosts::new(host.cpus.count(), host.instruction_ns);
         let mut world = World::new(&run.facts.topology, costs, work);
+        // The papers' figures were taken of guests that begin on the first cores.
+        if run.kernel() == Kernel::Linux7_3 {
+            world.host.draw(order::seed_of(run.seed, cell));
+        }
+        if run.watch.trace {
+            world.trace();
+        }
         let guests = house(&mut world, host.under_test, policy.weights)?;
+        let names = run.watch.trace.then(|| names(host.cpus.count(), &guests));
         let mut numbers = Numbers::new();
         for (number, at) in (0..).zip(&of.guests) {
             let name = scenario.guests[*at].name.clone();
@@ -215,6 +240,7 @@ impl<'a, W: Housed> Played<'a, W> {
             boosts: Vec::new(),
             problems: Vec::new(),
             periods: run.watch.periods,
+            names,
         })
     }
 
@@ -251,6 +277,7 @@ impl<'a, W: Housed> Played<'a, W> {
                 .into_iter()
                 .fold(last, Nanos::min);
             self.pass(now)?;
+            self.trace(on);
             if now == self.start && before.is_none() {
                 before = Some(self.reading()?);
                 self.boost();
@@ -292,6 +319,18 @@ impl<'a, W: Housed> Played<'a, W> {
     /// Time goes on; whoever watches sees each moment.
     fn pass(&mut self, until: Nanos) -> Result<(), WorldError> {
         books::pass(&mut self.world, self.watcher.as_deref_mut(), until)
+    }
+
+    /// What was traced is told.
+    fn trace(&mut self, on: &mut dyn FnMut(Meanwhile)) {
+        let Some(names) = &self.names else {
+            return;
+        };
+        let mut text = String::new();
+        for line in self.world.traced() {
+            names.write(&line, &mut text);
+        }
+        on(Meanwhile::Trace(text));
     }
 
     /// Whoever watches sees what was done from outside.

@@ -68,6 +68,8 @@ pub struct Watch {
     pub books: bool,
     /// Each period of the steward is told, as a record has it ([`Meanwhile::Period`]).
     pub periods: bool,
+    /// What Linux's tracer would write is told ([`Meanwhile::Trace`]).
+    pub trace: bool,
 }
 
 /// A scenario that can be run: everything in it was looked at.
@@ -179,6 +181,8 @@ pub enum Meanwhile {
     Done(f64),
     /// Its steward has made a decision; if that is wanted.
     Period(Box<Period>),
+    /// So much was traced, in lines; if that is wanted.
+    Trace(String),
 }
 
 /// What came of a cell.

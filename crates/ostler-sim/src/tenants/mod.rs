@@ -475,6 +475,7 @@ fn add_program(guest: &mut Guest, program: Program) {
             inbox: std::collections::VecDeque::new(),
             message: None,
             then: Nanos::ZERO,
+            rests: false,
             woken: 0,
             ran_before: Nanos::ZERO,
             // Those of a lock are a group; groups are told apart from those of other programs by their first task.

@@ -129,6 +129,10 @@ impl Tenants {
         let running = &mut guest.programs[number];
         let next = entry.inbox.pop_front();
         let Some(message) = next.or_else(|| running.service.inbox.pop_front()) else {
+            if self.costs.rest > Nanos::ZERO && !std::mem::replace(&mut entry.rests, true) {
+                entry.activity = Activity::Work(self.costs.rest);
+                return;
+            }
             if !running.program.by_connection() {
                 running.service.free.push(task);
             }
@@ -136,6 +140,7 @@ impl Tenants {
             self.block(g, task, v);
             return;
         };
+        entry.rests = false;
         entry.message = Some(message);
         entry.phase = Phase::Hold;
         if let Some(upkeep) = &mut guest.upkeep {

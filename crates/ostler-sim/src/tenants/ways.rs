@@ -3,6 +3,7 @@
 use ostler_model::{CpuId, Nanos};
 
 use super::{ACK, AGAIN, HARD, LEFT, MODERATION, ROOM, SOFT, Tenants};
+use crate::ftrace::Seen;
 use crate::load::PACKETS;
 use crate::load::connections::Lost;
 use crate::net::nic::{NicSpec, TURN, WATCHDOG};
@@ -104,18 +105,24 @@ impl Tenants {
             acks.sends(sent, flow);
         }
         let packets = entry.spec.packets;
+        let there = self.costs.end.there();
+        let (turns, left) = if there {
+            entry.end.sends(now, &self.costs.end)
+        } else {
+            (sent, now)
+        };
         if times == 1 {
             entry.books.sent += 1;
             if let Some(record) = entry.record {
-                let delay = sent.saturating_sub(due);
+                let delay = turns.saturating_sub(due);
                 self.records[record as usize].sent(due, delay);
             }
         }
         let message = self.net.send(now, client as u32, flow, due, packets);
         self.net.message_mut(message).times = times;
-        if self.costs.end.there() {
-            let left = self.clients[client].end.sends(now, &self.costs.end);
-            out.alarm(left, LEFT | u64::from(message));
+        if there {
+            let arrives = left.saturating_add(self.costs.end.device);
+            out.alarm(arrives, LEFT | u64::from(message));
         } else {
             self.comes_in(message, now, out);
         }
@@ -390,7 +397,7 @@ impl Tenants {
                     worker.kick_off = true;
                     Stage::VhostTx
                 }
-                Doing::Nothing | Doing::Settle | Doing::Sent => {
+                Doing::Nothing | Doing::Settle | Doing::Sent | Doing::Done => {
                     worker.kick_off = false;
                     worker.left = std::mem::take(&mut worker.settling);
                     if worker.left > Nanos::ZERO {
@@ -450,6 +457,10 @@ impl Tenants {
         let doing = std::mem::take(&mut worker.doing);
         match doing {
             Doing::Nothing | Doing::Settle => return,
+            Doing::Done => {
+                self.completed(number, cpu, now, out);
+                return;
+            }
             Doing::Receive => {
                 for message in worker.batch.drain(..) {
                     self.net.message_mut(message).cpu = cpu;
@@ -457,7 +468,7 @@ impl Tenants {
                     worker.vring.push_back(message);
                 }
                 if !worker.interrupt_off {
-                    self.ring(number, cpu, out);
+                    self.ring(number, cpu, now, out);
                 }
                 return;
             }
@@ -487,7 +498,12 @@ impl Tenants {
         let worker = &mut self.workers[number as usize];
         worker.kick_off = !worker.tx.is_empty();
         if !worker.kick_off && self.costs.driver.completes {
-            self.completed(number, cpu, out);
+            if self.costs.vhost_done > Nanos::ZERO {
+                worker.doing = Doing::Done;
+                worker.left = self.costs.vhost_done;
+            } else {
+                self.completed(number, cpu, now, out);
+            }
         }
     }
 
@@ -509,7 +525,7 @@ impl Tenants {
 
     /// A guest is told that what it had to send on a queue is sent, once for all of it (`napi_tx` of drivers/net/virtio_net.c: a transmit that leaves something to be
     /// completed has its device say so; the interrupt is the queue's, as that of what it receives).
-    fn completed(&mut self, number: u32, cpu: CpuId, out: &mut Effects) {
+    fn completed(&mut self, number: u32, cpu: CpuId, now: Nanos, out: &mut Effects) {
         let worker = &self.workers[number as usize];
         let (g, queue) = (worker.guest, worker.queue);
         if self.faults.loses_guest_interrupt(g) {
@@ -521,13 +537,18 @@ impl Tenants {
         if guest.dead || std::mem::replace(&mut vcpu.completed, true) {
             return;
         }
-        self.workers[number as usize].interrupts += 1;
+        let worker = &mut self.workers[number as usize];
+        worker.interrupts += 1;
+        worker.tells(vcpu.sleeps(), self.costs.vhost_tell);
+        if let Some(tracer) = out.tracer() {
+            tracer.see(now, cpu, Seen::Rings);
+        }
         let task = vcpu.current.map_or(0, |task| u64::from(task) + 1);
         vcpu.interrupt(task, cpu, out);
     }
 
     /// A guest is told that its queue has something.
-    fn ring(&mut self, number: u32, cpu: CpuId, out: &mut Effects) {
+    fn ring(&mut self, number: u32, cpu: CpuId, now: Nanos, out: &mut Effects) {
         if self
             .faults
             .loses_guest_interrupt(self.workers[number as usize].guest)
@@ -542,6 +563,10 @@ impl Tenants {
         let v = worker.queue % guest.vcpus_active;
         let vcpu = &mut guest.vcpus[v as usize];
         vcpu.pending |= 1 << worker.queue;
+        worker.tells(vcpu.sleeps(), self.costs.vhost_tell);
+        if let Some(tracer) = out.tracer() {
+            tracer.see(now, cpu, Seen::Rings);
+        }
         let task = vcpu.current.map_or(0, |task| u64::from(task) + 1);
         vcpu.interrupt(task, cpu, out);
     }
@@ -560,6 +585,9 @@ impl Tenants {
             self.net.message_mut(message).hop += 1;
             self.tap(message, cpu, now, out);
             return;
+        }
+        if let Some(tracer) = out.tracer() {
+            tracer.see(now, cpu, Seen::Transmits { queue });
         }
         self.sends(cpu, queue, now, out);
         let client = &mut self.clients[load as usize];

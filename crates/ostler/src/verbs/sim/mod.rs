@@ -4,6 +4,7 @@ mod compare;
 mod fleet;
 mod log;
 mod records;
+mod traces;
 
 use std::io::IsTerminal as _;
 use std::ops::ControlFlow;
@@ -27,6 +28,7 @@ use super::EXIT_CONFIG;
 use crate::output::{self, Paint, Table};
 use log::Log;
 use records::Records;
+use traces::Traces;
 
 /// Run a scenario in simulated worlds: the same `decide()`, no hardware
 #[derive(Debug, clap::Args)]
@@ -37,7 +39,8 @@ use records::Records;
     Examples:\n  ostler sim scenarios/vspace-ramp.toml --report ramp.html\n  ostler sim scenarios/anubis.toml --policy eevdf-2 --policy boost-2 --seed 7 --json\n  \
     ostler sim scenarios/vspace-ramp.toml --events ramp.jsonl   # cut off? the same command goes on\n  \
     ostler sim scenarios/vspace-ramp.toml --beside target/lab/runs/0001-vspace-ramp   # the lab's figures and these\n  \
-    ostler sim scenarios/smoke.toml --records kept && ostler replay kept/cell-2/record.db   # the first two have no steward\n  ostler sim compare lab.jsonl sim.jsonl\n  \
+    ostler sim scenarios/smoke.toml --records kept && ostler replay kept/cell-2/record.db   # the first two have no steward\n  ostler sim scenarios/smoke.toml --trace kept   # who had which core when, as the lab's kernel tells it\n  \
+    ostler sim compare lab.jsonl sim.jsonl\n  \
     ostler sim scenarios/simulated/fleet.toml --oversubscription 1,2,3 --policy vanilla,boost   # whose users wait too long?\n\n\
     Exit codes: 0 done, and as the scenario expects; 1 not as expected, or a world's books were wrong; 4 the scenario was refused."
 )]
@@ -73,6 +76,10 @@ pub struct Args {
     /// Keep the steward's record of each cell in this folder, as `cell-N/record.db`, for `ostler replay` and `ostler explain --record`
     #[arg(long, value_name = "FOLDER")]
     records: Option<PathBuf>,
+    /// Keep what Linux's tracer would have written of each cell in this folder, as `cell-N/trace.txt`: who is woken by whom, who has each core, interrupts, what leaves, in
+    /// the format of /sys/kernel/tracing/trace (2 MB for a busy second)
+    #[arg(long, value_name = "FOLDER")]
+    trace: Option<PathBuf>,
     /// Show it beside this run of the same scenario, the lab's say, as `compare` does: its folder, or its JSON lines
     #[arg(long, value_name = "RUN")]
     beside: Option<PathBuf>,
@@ -112,6 +119,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             args.records.is_none(),
             "--records is for scenarios of one host; leave it out"
         );
+        ensure!(
+            args.trace.is_none(),
+            "--trace is for scenarios of one host; leave it out"
+        );
         return fleet::run(&args, path, &scenario);
     }
     ensure!(
@@ -146,7 +157,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let records = args.records.as_deref();
     let records = records.map(|folder| Records::new(folder, &cells));
-    let problems = play(&run, &cells, &args, &mut log, records.transpose()?.as_ref())?;
+    let traces = args.trace.as_deref();
+    let traces = traces.map(|folder| Traces::new(folder, &cells));
+    let kept = Kept {
+        records: records.transpose()?,
+        traces: traces.transpose()?,
+    };
+    let problems = play(&run, &cells, &args, &mut log, &kept)?;
     let summaries = gather::summaries(run.scenario(), log.events());
     match beside {
         None => show(&run, &summaries, &args)?,
@@ -186,8 +203,27 @@ fn prepare(args: &Args, mut scenario: Scenario) -> Result<Run, run::RunError> {
     let watch = Watch {
         books: args.audit,
         periods: args.records.is_some(),
+        trace: args.trace.is_some(),
     };
     Run::new(scenario, args.seed, watch)?.only(&args.policies)
+}
+
+/// What is kept of cells beside their events.
+struct Kept {
+    records: Option<Records>,
+    traces: Option<Traces>,
+}
+
+impl Kept {
+    /// A cell is over, and what is kept of it whole.
+    fn ended(&self, cell: &Cell) -> anyhow::Result<()> {
+        self.records
+            .as_ref()
+            .map_or(Ok(()), |records| records.ended(cell))?;
+        self.traces
+            .as_ref()
+            .map_or(Ok(()), |traces| traces.ended(cell))
+    }
 }
 
 /// Runs cells and keeps what they tell; whether anything was wrong.
@@ -196,7 +232,7 @@ fn play(
     cells: &[Cell],
     args: &Args,
     log: &mut Log,
-    records: Option<&Records>,
+    beside: &Kept,
 ) -> anyhow::Result<bool> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = args.jobs.unwrap_or(cores);
@@ -212,16 +248,21 @@ fn play(
         &|cell, what| match what {
             Meanwhile::Done(done) => progress.at(cell, done),
             Meanwhile::Period(period) => {
-                if let Some(records) = records {
+                if let Some(records) = &beside.records {
                     records.keep(cell, *period);
+                }
+            }
+            Meanwhile::Trace(text) => {
+                if let Some(traces) = &beside.traces {
+                    traces.keep(cell, &text);
                 }
             }
         },
         &mut |cell, came| {
             happened += came.events;
             progress.ended(cell);
-            // A cell that the log has is not run again, so its record comes first.
-            kept = records.map_or(Ok(()), |records| records.ended(cell));
+            // A cell that the log has is not run again, so what is kept of it comes first.
+            kept = beside.ended(cell);
             if kept.is_ok() {
                 kept = log.add(came.told);
             }
