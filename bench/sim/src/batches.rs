@@ -159,6 +159,16 @@ pub fn say(which: &str, all: &[Batch], ns: f64) {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use ostler_sim::costs::Cost;
+    use ostler_sim::costs::emulated::{
+        MISSED_TICK, REQUEST, TICK as TICK_WOKEN, UPKEEP, VCPU_WAKE, VHOST_SENT, VHOST_TELL,
+        VHOST_TX,
+    };
+    use ostler_sim::run::{Meanwhile, Run, Watch};
+    use ostler_sim::scenario;
+
     use super::*;
 
     fn batch(
@@ -232,5 +242,53 @@ mod tests {
         let [ticks, others] = timers(&all);
         assert!((20..23).contains(&ticks.len()), "{}", ticks.len());
         assert_eq!(ticks.len() + others.len(), 32);
+    }
+
+    /// What a simulated host of the lab's kind takes is what is counted in its trace: the same that was put in, by the way that the lab's were found.
+    #[test]
+    fn what_goes_into_a_simulated_host_comes_out_of_its_trace() {
+        let text = include_str!("../batches.toml");
+        let scenario = scenario::parse(text, Path::new("batches.toml")).expect("a scenario");
+        let watch = Watch {
+            trace: true,
+            ..Watch::default()
+        };
+        let run = Run::new(scenario, 1, watch).expect("a run");
+        let mut trace = String::new();
+        run.cell(&run.cells()[0], &mut |what| {
+            if let Meanwhile::Trace(more) = what {
+                trace.push_str(&more);
+            }
+        })
+        .expect("a cell");
+        // Cores have threads of their own, then comes the guest's vCPU and its worker.
+        let threads = HashMap::from([(8, Kind::Vcpu), (9, Kind::Worker)]);
+        let lines = trace.lines().map(|line| Ok(line.trim().to_owned()));
+        // After it settled, while 200 to 900 requests a second come.
+        let all = batches(lines, &threads, "eth0", &(2.0..11.0), 0.0).expect("a trace");
+        // Ten nanoseconds an instruction.
+        let instructions = |s: f64| s * 1e8;
+        let near = |what: &str, found: f64, wanted: &[Cost], within: f64| {
+            let wanted: f64 = wanted.iter().map(|cost| cost.value).sum();
+            let found = instructions(found);
+            assert!(
+                (found / wanted - 1.0).abs() < within,
+                "{what}: {found} for {wanted}"
+            );
+        };
+        let [_, message, told] = explain(&all).expect("it sends");
+        near("a message", message, &[VHOST_TX, VHOST_SENT], 0.05);
+        near("to wake the vCPU", told, &[VHOST_TELL], 0.1);
+        let median = |mut times: Vec<f64>| middle(&mut times).expect("some").0;
+        near(
+            "a request",
+            median(answered(&all, 1)),
+            &[VCPU_WAKE, REQUEST],
+            0.03,
+        );
+        let [ticks, others] = timers(&all);
+        near("a tick", median(ticks), &[VCPU_WAKE, TICK_WOKEN], 0.01);
+        let looks = [VCPU_WAKE, MISSED_TICK, UPKEEP];
+        near("a look at lists", median(others), &looks, 0.02);
     }
 }

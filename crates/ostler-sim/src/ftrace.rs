@@ -7,7 +7,7 @@
 //! Formats are after kernel/trace/trace_output.c and include/trace/events/{sched,irq,net,kvm}.h. What a simulated kernel doesn't know, a priority or an interrupt's vector, is what a host most often has there.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use ostler_model::{CpuId, Nanos};
 
@@ -115,11 +115,11 @@ impl Tracer {
 
     /// Something of a core.
     pub fn see(&mut self, at: Nanos, cpu: CpuId, seen: Seen) {
+        self.put(at, cpu, false, seen);
+    }
+
+    fn put(&mut self, at: Nanos, cpu: CpuId, by_interrupt: bool, seen: Seen) {
         let on = known(self.core(cpu).on);
-        let by_interrupt = matches!(
-            seen,
-            Seen::Enters | Seen::Leaves | Seen::EntersSoft | Seen::LeavesSoft
-        );
         self.lines.push(Line {
             at,
             cpu,
@@ -162,17 +162,9 @@ impl Tracer {
 
     /// A thread is woken: on a core, by whoever that is at, or by a timer there.
     pub fn wakes(&mut self, at: Nanos, cause: Option<CpuId>, thread: ThreadId, to: CpuId) {
-        let cpu = cause.unwrap_or(to);
-        let on = known(self.core(cpu).on);
         let by_interrupt = self.by_interrupt || cause.is_none();
         let seen = Seen::Waking { thread, to };
-        self.lines.push(Line {
-            at,
-            cpu,
-            on,
-            by_interrupt,
-            seen,
-        });
+        self.put(at, cause.unwrap_or(to), by_interrupt, seen);
     }
 
     /// A core's new thread; `NONE` of the host's is nobody, here too. `sleeps` is asked whether the one before does.
@@ -252,58 +244,43 @@ impl Names {
             _ if line.by_interrupt => ('d', 's'),
             _ => ('d', '.'),
         };
-        // Nothing that is written to a string fails.
-        let _ = write!(
-            text,
+        let mut say = |what: fmt::Arguments<'_>| {
+            // Nothing that is written to a string fails.
+            let _ = text.write_fmt(what);
+        };
+        say(format_args!(
             "{on:>16}-{pid:<7} [{:03}] {irqs}.{context}.. {seconds:5}.{micros:06}: ",
             line.cpu.0
-        );
-        let _ = match line.seen {
+        ));
+        let nic = crate::tenants::NIC;
+        match line.seen {
             Seen::Waking { thread, to } => {
                 let (name, pid) = self.of(Some(thread), to);
-                writeln!(
-                    text,
+                say(format_args!(
                     "sched_waking: comm={name} pid={pid} prio=120 target_cpu={:03}",
                     to.0
-                )
+                ));
             }
             Seen::Switch { from, sleeps, to } => {
                 let (before, from) = self.of(from, line.cpu);
                 let (after, to) = self.of(to, line.cpu);
                 let state = if sleeps { 'S' } else { 'R' };
-                writeln!(
-                    text,
+                say(format_args!(
                     "sched_switch: prev_comm={before} prev_pid={from} prev_prio=120 prev_state={state} ==> next_comm={after} next_pid={to} next_prio=120"
-                )
+                ));
             }
-            Seen::Transmits { queue } => writeln!(
-                text,
-                "net_dev_start_xmit: dev={} queue_mapping={queue}",
-                crate::tenants::NIC
-            ),
-            Seen::Rings => {
-                text.push_str("kvm_msi_set_irq: dst 0 vec 0 (Fixed|physical|edge)\n");
-                Ok(())
-            }
-            Seen::Enters => {
-                text.push_str("irq_handler_entry: irq=0 name=");
-                text.push_str(crate::tenants::NIC);
-                text.push('\n');
-                Ok(())
-            }
-            Seen::Leaves => {
-                text.push_str("irq_handler_exit: irq=0 ret=handled\n");
-                Ok(())
-            }
-            Seen::EntersSoft => {
-                text.push_str("softirq_entry: vec=3 [action=NET_RX]\n");
-                Ok(())
-            }
-            Seen::LeavesSoft => {
-                text.push_str("softirq_exit: vec=3 [action=NET_RX]\n");
-                Ok(())
-            }
-        };
+            Seen::Transmits { queue } => say(format_args!(
+                "net_dev_start_xmit: dev={nic} queue_mapping={queue}"
+            )),
+            Seen::Rings => say(format_args!(
+                "kvm_msi_set_irq: dst 0 vec 0 (Fixed|physical|edge)"
+            )),
+            Seen::Enters => say(format_args!("irq_handler_entry: irq=0 name={nic}")),
+            Seen::Leaves => say(format_args!("irq_handler_exit: irq=0 ret=handled")),
+            Seen::EntersSoft => say(format_args!("softirq_entry: vec=3 [action=NET_RX]")),
+            Seen::LeavesSoft => say(format_args!("softirq_exit: vec=3 [action=NET_RX]")),
+        }
+        say(format_args!("\n"));
     }
 }
 
