@@ -24,6 +24,11 @@ use crate::{GuestPort, Host, Root, Target, Value};
 /// How often a cgroup is emptied before it is given up: threads may be born in it meanwhile.
 const EMPTYING_ROUNDS: u32 = 8;
 
+/// How often a process's threads are looked at for one that is born meanwhile, and how often nobody must be found, with the core given away between.
+const BIRTH_ROUNDS: u32 = 32;
+/// See there.
+const QUIET_ROUNDS: u32 = 8;
+
 /// The cgroup that threads step aside into while their own is changed.
 const ASIDE: &str = "ostler.aside";
 
@@ -202,13 +207,16 @@ impl Heirs {
     fn put_back(&self, host: &dyn Host) -> u32 {
         let mut restored = 0;
         for (pid, (original, ours)) in &self.by_process {
-            // One that was being born while its maker was given back shows up in the next round.
-            for _ in 0..EMPTYING_ROUNDS {
+            // One that was being born while its maker was given back has what that had when it began, and shows up when it is born: its maker may have to have its core first, or may wait for us, who move its process (cgroup_threadgroup_rwsem).
+            let mut quiet = 0;
+            for _ in 0..BIRTH_ROUNDS {
                 let found = self.restore(host, *pid, original, ours);
                 restored += found;
-                if found == 0 {
+                quiet = if found == 0 { quiet + 1 } else { 0 };
+                if quiet > QUIET_ROUNDS {
                     break;
                 }
+                std::thread::yield_now();
             }
         }
         restored

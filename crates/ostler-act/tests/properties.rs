@@ -375,6 +375,96 @@ fn a_reboot_leaves_nothing_to_undo() {
     assert_eq!(report, UndoReport::default());
 }
 
+/// One that its maker has begun to make before that was given back, and that is there only after some looks at the process's threads: it has the affinity that its maker had.
+#[test]
+fn a_thread_that_is_born_during_an_undo_is_given_back() {
+    #[derive(Clone)]
+    struct Late {
+        kernel: Kernel,
+        pid: u32,
+        affinity: CpuSet,
+        /// Looks until it is there.
+        left: std::sync::Arc<std::sync::Mutex<u32>>,
+    }
+    impl Host for Late {
+        fn read(&self, root: ostler_act::Root, path: &str) -> std::io::Result<String> {
+            self.kernel.read(root, path)
+        }
+        fn write(&self, root: ostler_act::Root, path: &str, text: &str) -> std::io::Result<()> {
+            self.kernel.write(root, path, text)
+        }
+        fn create_dir(&self, root: ostler_act::Root, path: &str) -> std::io::Result<()> {
+            self.kernel.create_dir(root, path)
+        }
+        fn remove_dir(&self, root: ostler_act::Root, path: &str) -> std::io::Result<()> {
+            self.kernel.remove_dir(root, path)
+        }
+        fn dirs(&self, root: ostler_act::Root, path: &str) -> std::io::Result<Vec<String>> {
+            let found = self.kernel.dirs(root, path);
+            if path == format!("{}/task", self.pid) {
+                let mut left = self.left.lock().expect("no test panics with it");
+                let mut inner = self.kernel.lock();
+                let maker = inner.state.tasks[&self.pid].clone();
+                // It is being made from when its maker is given back on.
+                if *left > 0 && maker.affinity != self.affinity {
+                    *left -= 1;
+                    if *left == 0 {
+                        inner.state.spawn(self.pid, LATE, 9, &maker.cgroup);
+                        let late = inner.state.tasks.get_mut(&LATE).expect("it was born");
+                        late.affinity = self.affinity;
+                    }
+                }
+            }
+            found
+        }
+        fn affinity(&self, tid: ostler_model::Tid) -> std::io::Result<CpuSet> {
+            self.kernel.affinity(tid)
+        }
+        fn set_affinity(&self, tid: ostler_model::Tid, cpus: &CpuSet) -> std::io::Result<()> {
+            self.kernel.set_affinity(tid, cpus)
+        }
+        fn policy(&self, tid: ostler_model::Tid) -> std::io::Result<i32> {
+            self.kernel.policy(tid)
+        }
+        fn set_policy(&self, tid: ostler_model::Tid, policy: i32) -> std::io::Result<()> {
+            self.kernel.set_policy(tid, policy)
+        }
+        fn rss(&self, nic: &str) -> std::io::Result<ostler_act::RssView> {
+            self.kernel.rss(nic)
+        }
+        fn set_rss(&self, nic: &str, table: Option<&[u32]>) -> std::io::Result<()> {
+            self.kernel.set_rss(nic, table)
+        }
+    }
+    const LATE: u32 = 200_000;
+    let mut born = 0;
+    for (seed, looks) in (0..40).zip((1..=4).cycle()) {
+        let mut run = Run::new(seed, &[Kind::Own], true);
+        let pid = run.world.guests[0].pid;
+        run.live(1);
+        let of = |kernel: &Kernel| kernel.lock().state.tasks.get(&pid).map(|t| t.affinity);
+        let (Some(ours), Some(theirs)) = (of(&run.kernel), of(&run.twin)) else {
+            continue;
+        };
+        if ours == theirs {
+            continue;
+        }
+        let host = Late {
+            kernel: run.kernel.clone(),
+            pid,
+            affinity: ours,
+            left: std::sync::Arc::new(std::sync::Mutex::new(looks)),
+        };
+        let mut journal = Journal::open(&run.journal, &host).expect("a journal");
+        undo(&mut journal, &host, None).expect("undo");
+        let inner = run.kernel.lock();
+        let late = inner.state.tasks.get(&LATE).expect("it was born");
+        assert_eq!(late.affinity, theirs, "seed {seed}, after {looks} looks");
+        born += 1;
+    }
+    assert!(born > 5, "{born}");
+}
+
 #[test]
 fn two_stewards_never_act_at_once() {
     let run = Run::new(3, &[Kind::Own], false);
