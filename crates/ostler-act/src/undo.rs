@@ -210,7 +210,10 @@ impl Heirs {
             // One that was being born while its maker was given back has what that had when it began, and shows up when it is born: its maker may have to have its core first, or may wait for us, who move its process (cgroup_threadgroup_rwsem).
             let mut quiet = 0;
             for _ in 0..BIRTH_ROUNDS {
-                let found = self.restore(host, *pid, original, ours);
+                // One that is gone has no more of them.
+                let Ok(found) = self.restore(host, *pid, original, ours) else {
+                    break;
+                };
                 restored += found;
                 quiet = if found == 0 { quiet + 1 } else { 0 };
                 if quiet > QUIET_ROUNDS {
@@ -222,10 +225,16 @@ impl Heirs {
         restored
     }
 
-    fn restore(&self, host: &dyn Host, pid: Pid, original: &Value, ours: &[Value]) -> u32 {
-        let threads = host.dirs(Root::Proc, &format!("{pid}/task"));
+    fn restore(
+        &self,
+        host: &dyn Host,
+        pid: Pid,
+        original: &Value,
+        ours: &[Value],
+    ) -> std::io::Result<u32> {
+        let threads = host.dirs(Root::Proc, &format!("{pid}/task"))?;
         let mut restored = 0;
-        for tid in threads.unwrap_or_default() {
+        for tid in threads {
             let Ok(tid) = tid.parse().map(Tid) else {
                 continue;
             };
@@ -241,7 +250,7 @@ impl Heirs {
                 restored += 1;
             }
         }
-        restored
+        Ok(restored)
     }
 }
 

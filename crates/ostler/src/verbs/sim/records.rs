@@ -27,17 +27,7 @@ pub struct Records {
 impl Records {
     /// None is there yet of these cells, or it stays, and nothing is run.
     pub fn new(folder: &Path, cells: &[Cell]) -> anyhow::Result<Records> {
-        for cell in cells {
-            let record = record_of(folder, cell);
-            if record.symlink_metadata().is_ok() {
-                bail!(
-                    "{} is there already; name another folder for --records, or remove it",
-                    record.display()
-                );
-            }
-        }
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("could not create the folder {}", folder.display()))?;
+        ready(folder, cells, record_of, "--records")?;
         Ok(Records {
             folder: folder.to_owned(),
             open: Mutex::new(BTreeMap::new()),
@@ -88,6 +78,26 @@ impl Records {
         }
         std::fs::rename(part_of(&record), &record).with_context(doing)
     }
+}
+
+/// A folder in which a run's cells keep files: none is there yet, or it stays.
+pub fn ready(
+    folder: &Path,
+    cells: &[Cell],
+    file_of: fn(&Path, &Cell) -> PathBuf,
+    flag: &str,
+) -> anyhow::Result<()> {
+    for cell in cells {
+        let file = file_of(folder, cell);
+        if file.symlink_metadata().is_ok() {
+            bail!(
+                "{} is there already; name another folder for {flag}, or remove it",
+                file.display()
+            );
+        }
+    }
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("could not create the folder {}", folder.display()))
 }
 
 fn record_of(folder: &Path, cell: &Cell) -> PathBuf {

@@ -8,8 +8,10 @@ use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use ostler_outcome::events::Cell;
+
+use super::records::ready;
 
 /// What readers of traces look for.
 const HEADER: &str = "# tracer: nop\n#\n";
@@ -23,17 +25,7 @@ pub struct Traces {
 impl Traces {
     /// None is there yet of these cells, or it stays, and nothing is run.
     pub fn new(folder: &Path, cells: &[Cell]) -> anyhow::Result<Traces> {
-        for cell in cells {
-            let trace = trace_of(folder, cell);
-            if trace.symlink_metadata().is_ok() {
-                bail!(
-                    "{} is there already; name another folder for --trace, or remove it",
-                    trace.display()
-                );
-            }
-        }
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("could not create the folder {}", folder.display()))?;
+        ready(folder, cells, trace_of, "--trace")?;
         Ok(Traces {
             folder: folder.to_owned(),
             open: Mutex::new(BTreeMap::new()),
