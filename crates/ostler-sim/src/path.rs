@@ -40,11 +40,15 @@ pub struct Costs {
     pub nic_far: Nanos,
     /// A message into a guest.
     pub vhost_rx: Nanos,
+    /// Where a worker takes messages one at a time, what it takes to take one that it is to send.
+    pub vhost_take: Nanos,
     /// A message out of a guest, with the host's stack and the driver.
     pub vhost_tx: Nanos,
-    /// And what a message takes that way once it has left, before the guest is told and the next one is taken; zero: all is done before.
+    /// And what a message takes that way once it has left, before the guest is told and the next one leaves; zero: all is done before, and a worker takes all that there is at once.
     pub vhost_sent: Nanos,
-    /// What a worker that has sent all that is there takes before it tells its guest.
+    /// And once all that it had taken has left.
+    pub vhost_flush: Nanos,
+    /// What a worker takes then before it tells its guest.
     pub vhost_done: Nanos,
     /// What it takes to wake a vCPU that sleeps.
     pub vhost_tell: Nanos,
@@ -74,6 +78,8 @@ pub struct Costs {
     pub agent_asked: Nanos,
     /// An interrupt in a guest.
     pub interrupt: Nanos,
+    /// What it takes more to bring a vCPU that runs out of its guest for it, by an interrupt of its core.
+    pub kick: Nanos,
     /// What it takes more where it is a tick that has woken a vCPU.
     pub tick: Nanos,
     /// What sending an IPI takes of the sender.
@@ -142,7 +148,9 @@ impl Default for Costs {
             nic_far: ns(table::NIC_FAR),
             vhost_rx: ns(table::VHOST),
             vhost_tx: ns(table::VHOST),
+            vhost_take: Nanos::ZERO,
             vhost_sent: Nanos::ZERO,
+            vhost_flush: Nanos::ZERO,
             vhost_done: Nanos::ZERO,
             vhost_tell: Nanos::ZERO,
             handoff: [
@@ -164,6 +172,7 @@ impl Default for Costs {
             agent: Nanos::ZERO,
             agent_asked: Nanos::ZERO,
             interrupt: ns(table::INTERRUPT),
+            kick: Nanos::ZERO,
             tick: Nanos::ZERO,
             ipi: ns(table::IPI),
             lock_spin: Nanos::ZERO,
@@ -213,7 +222,9 @@ impl Costs {
             steer: code(self.steer),
             vhost_rx: code(self.vhost_rx),
             vhost_tx: code(self.vhost_tx),
+            vhost_take: code(self.vhost_take),
             vhost_sent: code(self.vhost_sent),
+            vhost_flush: code(self.vhost_flush),
             vhost_done: code(self.vhost_done),
             vhost_tell: code(self.vhost_tell),
             exit: code(self.exit),
@@ -227,6 +238,7 @@ impl Costs {
             agent: code(self.agent),
             start: code(self.start),
             interrupt: code(self.interrupt),
+            kick: code(self.kick),
             tick: code(self.tick),
             ipi: code(self.ipi),
             guest_rx: code(self.guest_rx),
@@ -273,6 +285,7 @@ impl Costs {
             agent: ns(emulated::AGENT),
             agent_asked: ns(emulated::AGENT_ASKED),
             ipi: ns(emulated::IPI),
+            kick: ns(emulated::HARDIRQ).saturating_add(ns(emulated::INTERRUPT_EXIT)),
             lock_spin: ns(emulated::LOCK_SPIN),
             vcpu_wake: beyond(emulated::VCPU_WAKE, switch)
                 .saturating_sub(costs.interrupt.saturating_add(ns(emulated::VCPU_SLEEP))),
@@ -288,8 +301,10 @@ impl Costs {
                 moderation: ns(emulated::MODERATION),
             },
             vhost_rx: ns(emulated::VHOST_RX),
-            vhost_tx: ns(emulated::VHOST_TX),
+            vhost_take: ns(emulated::VHOST_TAKE),
+            vhost_tx: beyond(emulated::VHOST_TX, ns(emulated::VHOST_TAKE)),
             vhost_sent: ns(emulated::VHOST_SENT),
+            vhost_flush: ns(emulated::VHOST_FLUSH),
             vhost_done: ns(emulated::VHOST_DONE),
             vhost_tell: ns(emulated::VHOST_TELL),
             vhost_sleep: beyond(emulated::VHOST_WAKE, switch),
@@ -302,6 +317,11 @@ impl Costs {
             },
             ..costs
         }
+    }
+
+    /// Whether a worker takes messages as vhost does, each when the one before is done: where what comes before a message leaves and after that are told apart.
+    pub fn one_at_a_time(&self) -> bool {
+        self.vhost_sent > Nanos::ZERO
     }
 
     /// A message's softirq where nobody answers it, so that nothing sent is completed: half, as what steering leaves of it is assumed to be.
@@ -419,7 +439,7 @@ mod tests {
         let sleeps = lab.rest.0 + lab.vcpu_sleep.0;
         assert_eq!(lab.answered.0 + sleeps, ns(emulated::ANSWERED));
         assert!(lab.answered.0 + lab.guest_rx.0 + lab.guest_tx.0 < lab.request.0);
-        // Medians of stretches of a worker that a vCPU has woken, by how many messages it sends and whether it wakes a vCPU (bench/sim/batches.toml, 900 requests a second; 5ac959b).
+        // Medians of stretches of a worker that a vCPU has woken, by how many messages it sends, one by one, and whether it wakes a vCPU (bench/sim/batches.toml, 900 requests a second; 5ac959b).
         for (messages, wakes, median) in [
             (1, false, 15_600),
             (2, false, 23_100),
@@ -430,7 +450,7 @@ mod tests {
             (3, true, 33_300),
             (4, true, 41_100),
         ] {
-            let each = lab.vhost_tx.0 + lab.vhost_sent.0;
+            let each = lab.vhost_take.0 + lab.vhost_tx.0 + lab.vhost_sent.0 + lab.vhost_flush.0;
             let once = lab.vhost_sleep.0 + switch + lab.vhost_done.0;
             let told = u64::from(wakes) * lab.vhost_tell.0;
             let all = once + messages * each + told;

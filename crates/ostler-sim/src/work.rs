@@ -180,6 +180,12 @@ pub trait Work {
         false
     }
 
+    /// Whether what interrupts bring waits until `thread`, which has a core and stays in the kernel, is over with what it does there, as no softirq runs there meanwhile (`local_bh_disable`). Nor does another
+    /// thread have the core before.
+    fn holds_softirqs(&self, _thread: ThreadId) -> bool {
+        false
+    }
+
     /// How often `thread` has left its guest so far: by itself, or because an interrupt came for it. For such a kernel.
     fn exits(&self, _thread: ThreadId) -> u64 {
         0

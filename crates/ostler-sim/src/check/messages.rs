@@ -244,8 +244,8 @@ pub fn census(tenants: &Tenants) -> BTreeMap<Place, u64> {
         add(Stage::Vring, at, worker.vring.len());
         add(Stage::TxRing, at, worker.tx.len());
         let stage = match worker.doing {
-            crate::net::vhost::Doing::Transmit | crate::net::vhost::Doing::Sent => Stage::VhostTx,
-            _ => Stage::VhostRx,
+            crate::net::vhost::Doing::Receive => Stage::VhostRx,
+            _ => Stage::VhostTx,
         };
         add(stage, at, worker.batch.len());
     }

@@ -206,6 +206,10 @@ impl<W: Work> Work for Watched<W> {
         self.inner.in_kernel(thread)
     }
 
+    fn holds_softirqs(&self, thread: ThreadId) -> bool {
+        self.inner.holds_softirqs(thread)
+    }
+
     fn exits(&self, thread: ThreadId) -> u64 {
         self.inner.exits(thread)
     }

@@ -27,21 +27,21 @@ costs! {
     /// What RPS leaves of it to the interrupt's core.
     STEER = 295.0 Instructions, "assumed: half, as of vSPACE's fig. 11";
     /// A request of memcached in its guest: the kernel's ways in and out, the thread's work, and the exit that tells the device.
-    REQUEST = 41_400.0 Instructions, "bench/sim/src/bin/request.rs batches: one run of bench/sim/batches.toml (5ac959b), mean of 539 stretches of the guest's only vCPU that one interrupt woke, in which it answered one request, told the worker and slept, 57,863, less VCPU_WAKE. (42,900 stood here, of medians of vspace-ramp's E)";
+    REQUEST = 42_762.0 Instructions, "bench/sim/src/bin/request.rs stretches: one run of bench/sim/busy.toml at 400 requests a second (ca34284), mean of 642 stretches that a worker woke for what was received, that told a worker and slept, 57,601, less VCPU_WAKE. (One interrupt and one request on a guest's only vCPU: 57,863, mean of 539; bench/sim/batches.toml, 5ac959b)";
     /// Of it, what its thread takes to be woken and to sleep again, which all requests share that it answers meanwhile.
-    THREAD_WAKE = 12_100.0 Instructions, "bench/sim/src/bin/request.rs batches: in that run those that answered two and three requests took 74,648 and 90,855 (means of 145 and 33), so one takes 16,500 more, and 13,600 of REQUEST less DOORBELL are there once; no more than is left to do after an answer, ANSWERED less VCPU_SLEEP. nginx's is taken to be the same";
+    THREAD_WAKE = 12_100.0 Instructions, "bench/sim/src/bin/request.rs batches: in one run of bench/sim/batches.toml (5ac959b) stretches of the guest's only vCPU that answered two and three requests took 74,648 and 90,855 (means of 145 and 33), so one takes 16,500 more, and 15,000 of REQUEST less DOORBELL are there once; no more than is left to do after an answer, ANSWERED less VCPU_SLEEP. nginx's is taken to be the same";
     /// One of nginx, likewise; its messages take in the host what memcached's do, one packet each way.
-    REQUEST_NGINX = 57_700.0 Instructions, "bench/sim/src/bin/request.rs stretches: one run of vspace-nginx's E at 200 requests a second (two seconds; d420f31), median of 220 that received one, told a worker and slept, 74,200, less VCPU_WAKE (batches, of batches.toml with nginx instead, has 72,697, mean of 383; 5ac959b); there a worker takes 19,300 instructions to send one and 4700 to receive one, memcached's 20,700 and 6400";
+    REQUEST_NGINX = 59_361.0 Instructions, "bench/sim/src/bin/request.rs stretches: one run of vspace-nginx's E at 200 requests a second (two seconds; d420f31), median of 220 that received one, told a worker and slept, 74,200, less VCPU_WAKE (batches, of batches.toml with nginx instead, has 72,697, mean of 383; 5ac959b); there a worker takes 19,300 instructions to send one and 4700 to receive one, memcached's 20,700 and 6400";
     /// Of memcached's, what a message takes in the guest's softirq, whether that wakes anybody or not.
-    GUEST_RX = 9400.0 Instructions, "bench/sim/src/bin/request.rs stretches, likewise: median of 202 that received something and slept, 22,100, less as much";
+    GUEST_RX = 11_857.0 Instructions, "bench/sim/src/bin/request.rs stretches, of the run of REQUEST: 57,601 less what a vCPU takes that another woke and that told a worker and slept, 45,744, mean of 1130. (9400 stood here, of those that received something and woke nobody, an acknowledgement most often)";
     /// Of it, the exit that tells the device, where its worker isn't at the queue already.
     DOORBELL = 11_300.0 Instructions, "bench/sim/src/bin/request.rs stretches, at 1200 a second: median of 845 that another vCPU woke and that told a worker, 46,900, less that of 680 that told none, 35,600";
     /// What sending an IPI takes of the sender.
-    IPI = 10_200.0 Instructions, "bench/sim/src/bin/request.rs stretches, likewise: median of 336 that received something and told another vCPU, 32,300, less the 22,100 of GUEST_RX";
+    IPI = 4500.0 Instructions, "bench/sim/src/bin/request.rs stretches, likewise: median of 972 that received something and told another vCPU, 28,800 (means have those in it that received several), less medians of VCPU_WAKE's, 12,700, and of GUEST_RX, 55,200 less 43,600. (10,200 stood here, which was GUEST_RX of those that wake somebody)";
     /// What a tick takes that has woken a vCPU, beside the wake-up.
-    TICK = 8900.0 Instructions, "bench/sim/src/bin/request.rs batches: of that run, mean of 1013 that the guest's tick woke, 25,375, less VCPU_WAKE";
+    TICK = 10_536.0 Instructions, "bench/sim/src/bin/request.rs batches: of batches.toml's run, mean of 1013 that the guest's tick woke, 25,375, less VCPU_WAKE";
     /// To wake a vCPU that sleeps, until it sleeps again, on its core: KVM's ways out of and into its wait, the switch, the interrupt, and the guest's ways out of and into idle.
-    VCPU_WAKE = 16_477.0 Instructions, "bench/sim/src/bin/request.rs stretches, likewise: mean of 356 that were woken for what was sent and slept; with the IPI to a core that sleeps, which is a part of IDLE_EXIT";
+    VCPU_WAKE = 14_839.0 Instructions, "bench/sim/src/bin/request.rs stretches, of the run of REQUEST: mean of 1701 that were woken for what was sent and slept; with the IPI to a core that sleeps, which is a part of IDLE_EXIT. (Of 356 of batches.toml's 16,477)";
     /// Of that, what it takes to sleep again: from the exit by which it halts to the switch.
     VCPU_SLEEP = 8773.0 Instructions, "bench/sim/src/bin/stops.rs: mean of 6210 of the four vCPUs of the guest that answers, one run of vspace-ramp's P; means of 8407 to 8919";
     /// A request or an answer in the client's thread, on the same emulated machine.
@@ -56,8 +56,12 @@ costs! {
     VHOST_RX = 640.0 Instructions, "bench/sim/src/bin/request.rs stretches, of the run of REQUEST: means of 651 and 229 workers that an interrupt woke, 8000 and 8882, less VHOST_WAKE";
     /// From its guest, until it leaves.
     VHOST_TX = 2181.0 Instructions, "bench/sim/src/bin/request.rs stretches, of a trace with the host's interrupts, which are none of them: means of 109 and 664 workers that a vCPU woke (vspace-ramp's E at 400 and 1200 requests a second, three seconds each; 203d37b), until they hand it to the NIC, 5521 and 5531, less the switch (2590 with the interrupts)";
-    /// And what it takes then.
-    VHOST_SENT = 6020.0 Instructions, "bench/sim/src/bin/request.rs batches: of that run's 3478 stretches of the worker's that the vCPU woke, 8201 a message (7842 and 8585 at 900 and 1200 requests a second), less VHOST_TX";
+    /// Of that, what it takes to take one, before it turns to what is next in the ring.
+    VHOST_TAKE = 525.0 Instructions, "bench/sim/src/bin/request.rs stretches, of bench/sim/busy.toml (ca34284): from the switch to the first that leaves, means of 86, 106, 95 and 73 workers that a vCPU woke and that sent one to four and told it once, 5290, 6022, 6516 and 6875; slope";
+    /// And what it takes then, before the next one leaves that it has taken with it.
+    VHOST_SENT = 2109.0 Instructions, "bench/sim/src/bin/request.rs stretches, of that run: from one that leaves to the next, of the second and later ones of those that sent three and four, means of 3948, 4721 and 5542, together 4665, less what an event's tracing takes, 900, and VHOST_TX but for VHOST_TAKE (the first often leaves alone: 7839 and 8152)";
+    /// And once all that it had taken has left.
+    VHOST_FLUSH = 3911.0 Instructions, "bench/sim/src/bin/request.rs batches: of batches.toml's run, 3478 stretches of the worker's that the vCPU woke, 8201 a message (7842 and 8585 at 900 and 1200 requests a second), of which each leaves alone, less VHOST_TX and VHOST_SENT";
     /// To stop a vCPU in its guest for another thread, the switch among it, whichever scheduler makes that: from an interrupt's exit to the switch, beyond what such an exit takes that stops nobody, and
     /// from the switch back to it to its entry.
     STOP = 9783.0 Instructions, "bench/sim/src/bin/stops.rs: mean of six vCPUs that compute, of anubis-small's traced run at 2a9c808, 13,451 stops under the kernel's scheduler (9719 to 9987) and ours (9446 to 9899)";
@@ -70,7 +74,7 @@ costs! {
     /// Between exits of a vCPU that answers requests.
     SERVING_STAY = 14_108.0 Instructions, "bench/sim/src/bin/stops.rs, likewise: time on cores of the four vCPUs of the guest that answers, by their 25,403 exits";
     /// What memcached's thread takes that sees to its lists, each time that it looks.
-    UPKEEP = 12_200.0 Instructions, "bench/sim/src/bin/request.rs batches: of that run, mean of 770 that a timer between ticks woke and nothing else, 33,126, less VCPU_WAKE and the exit that sets the next (MISSED_TICK)";
+    UPKEEP = 13_819.0 Instructions, "bench/sim/src/bin/request.rs batches: of batches.toml's run, mean of 770 that a timer between ticks woke and nothing else, 33,126, less VCPU_WAKE and the exit that sets the next (MISSED_TICK)";
     /// The share of requests that ask for an item which is cold and has been asked for before, so that it is to be warm.
     UPKEEP_WARMED = 0.138 Number, "docs/sim.md: memcached's `stats` in the lab's guest: 2852 of `moves_to_warm` by 20,644 of `cmd_get`, in vspace-ramp under time sharing with four queues, by hand; 0.12 to 0.17 of each four seconds";
     /// The share that write.
@@ -86,7 +90,7 @@ costs! {
     /// What a vCPU takes from the doorbell of an answer, where it sleeps then, to the switch. What it is beyond VCPU_SLEEP and THREAD_WAKE is a part of REQUEST.
     ANSWERED = 20_900.0 Instructions, "bench/sim/src/bin/request.rs stretches: medians of vCPUs that told one worker and slept, 20,600 and 21,000 (vspace-ramp's E at 400 and 1200 requests a second) and 21,200 (bench/sim/batches.toml at 200), from the doorbell that wakes a worker to the switch. (25,000 stood here, which the tails of all vCPUs have)";
     /// What it takes before the guest is told that all is sent.
-    VHOST_DONE = 3480.0 Instructions, "bench/sim/src/bin/request.rs stretches, of that run: from what a worker sends alone until it wakes the vCPU for it, median of 694 at 900 requests a second, 9500, less VHOST_SENT";
+    VHOST_DONE = 3480.0 Instructions, "bench/sim/src/bin/request.rs stretches, of that run: from what a worker sends alone until it wakes the vCPU for it, median of 694 at 900 requests a second, 9500, less VHOST_SENT and VHOST_FLUSH";
     /// To wake a vCPU that sleeps, of a worker's.
     VHOST_TELL = 3097.0 Instructions, "bench/sim/src/bin/request.rs batches, likewise (3433 and 2787)";
     /// To wake a worker, with the switch.

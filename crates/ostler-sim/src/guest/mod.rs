@@ -211,6 +211,8 @@ pub struct Vcpu {
     pub rescheduled: bool,
     /// What it had to send is sent.
     pub completed: bool,
+    /// One of them has brought it out of its guest.
+    pub brought_out: bool,
     /// A tick has come while it slept.
     pub ticked: bool,
     /// Whether it keeps its tick when it sleeps: a task has run since that woke it.
@@ -262,6 +264,7 @@ impl Vcpu {
             pending: 0,
             rescheduled: false,
             completed: false,
+            brought_out: false,
             ticked: false,
             ticks: false,
             tick_at: None,
@@ -286,6 +289,7 @@ impl Vcpu {
     /// An interrupt comes, caused on a core, for a task (its number and one; 0: none). A vCPU that sleeps with its interrupts off isn't woken.
     pub fn interrupt(&mut self, task: u64, from: CpuId, out: &mut Effects) {
         self.interrupts += 1;
+        self.brought_out |= self.on.is_some();
         out.0.push(Effect::Io {
             thread: self.thread,
             event: IoEvent {

@@ -1,6 +1,7 @@
 //! What goes before threads on a core, and what doesn't any longer.
 //!
 //! Softirqs run when the last hard interrupt is over, in rounds: what is there when one begins, then what has come meanwhile. After
+//! (A thread may hold them off for a while, [`Work::holds_softirqs`]: then they run at its end.)
 //! 2 ms, or ten rounds, or once a thread is to be switched to, the rest is left to ksoftirqd, a thread as any other (`handle_softirqs`).
 //! The next interrupt has softirqs run at its end again, whether or not ksoftirqd has come to run: since 6.4 it isn't waited for.
 
@@ -64,9 +65,10 @@ impl Host {
             return true;
         }
         let at_it = core.running == cpu && core.left > 0;
-        if core.soft.is_empty() || core.deferred || at_it {
+        if core.soft.is_empty() || core.deferred || at_it || self.holds_softirqs(cpu, scene) {
             return false;
         }
+        let core = &mut self.cores[cpu as usize];
         if core.round == 0 {
             core.soft_since = scene.now();
             core.rounds = 0;
@@ -74,6 +76,34 @@ impl Host {
         }
         self.turn_to(cpu, Doing::Soft, scene);
         true
+    }
+
+    /// Whether the thread that has a core holds softirqs off there, and whoever else wants the core.
+    pub(super) fn holds_softirqs<W: Work>(&self, cpu: u32, scene: &Scene<'_, W>) -> bool {
+        let thread = self.cores[cpu as usize].running;
+        thread != NONE
+            && thread >= self.own_threads()
+            && scene.work.holds_softirqs(ThreadId(thread))
+    }
+
+    /// Has a core do what its thread has held off until now, which it is asked about after that.
+    #[inline]
+    pub(super) fn begin_held<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) -> bool {
+        let core = &self.cores[cpu as usize];
+        // What ksoftirqd is at isn't held off.
+        let held = !core.soft.is_empty() && core.running != cpu;
+        if held && self.begin_interrupts(cpu, scene) {
+            self.cores[cpu as usize].ask = true;
+            return true;
+        }
+        false
+    }
+
+    /// Has a core do what a thread has held off that was taken from it.
+    #[inline]
+    pub(super) fn begin_left<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) -> bool {
+        let core = &self.cores[cpu as usize];
+        !core.soft.is_empty() && core.running != cpu && self.begin_interrupts(cpu, scene)
     }
 
     /// A hard interrupt is over.

@@ -48,7 +48,7 @@ impl Host {
     pub(super) fn looks<W: Work>(&self, cpu: u32, scene: &Scene<'_, W>) -> bool {
         let core = &self.cores[cpu as usize];
         if core.resched || core.running == NONE {
-            return true;
+            return !self.holds_softirqs(cpu, scene);
         }
         core.lazy && core.running >= self.own_threads() && {
             let thread = ThreadId(core.running);
@@ -148,7 +148,7 @@ impl Host {
         core.resched |= core.lazy;
         if !core.resched {
             self.time_slice(cpu, scene);
-        } else if core.doing == Doing::Thread {
+        } else if core.doing == Doing::Thread && self.looks(cpu, scene) {
             self.stop(cpu, self.costs.stop, scene);
         }
     }

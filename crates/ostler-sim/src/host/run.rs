@@ -200,7 +200,7 @@ impl Host {
                 core.left = 0;
                 let thread = core.running;
                 self.tell(thread, cpu, scene);
-                if self.cores[cpu as usize].resched {
+                if self.cores[cpu as usize].resched && !self.holds_softirqs(cpu, scene) {
                     self.schedule(cpu, scene);
                 } else {
                     self.go_on(thread, cpu, scene);
@@ -211,6 +211,9 @@ impl Host {
 
     /// A thread that was told what it did goes on, unless it sleeps, or has left its guest and somebody else is to have its core.
     fn go_on<W: Work>(&mut self, thread: u32, cpu: u32, scene: &mut Scene<'_, W>) {
+        if self.begin_held(cpu, scene) {
+            return;
+        }
         if !self.ask(thread, cpu, scene) {
             self.leave(thread, cpu, scene);
         } else if self.has_exited(cpu, scene) {
@@ -308,7 +311,9 @@ impl Host {
                 next = self.pick(cpu, now);
             }
             let Some(next) = next else {
-                self.sleep(cpu, scene);
+                if !self.begin_left(cpu, scene) {
+                    self.sleep(cpu, scene);
+                }
                 return;
             };
             if next != prev {
@@ -327,7 +332,9 @@ impl Host {
                 // By its exits until now nobody is seen that comes later.
                 self.has_exited(cpu, scene);
                 self.clear_slice(cpu);
-                self.turn_to(cpu, Doing::Thread, scene);
+                if !self.begin_left(cpu, scene) {
+                    self.turn_to(cpu, Doing::Thread, scene);
+                }
                 return;
             }
             if !scene.out.0.is_empty() {
@@ -557,7 +564,7 @@ impl Host {
                     return;
                 }
                 self.tell(thread, cpu, scene);
-                if self.cores[cpu as usize].resched {
+                if self.cores[cpu as usize].resched && !self.holds_softirqs(cpu, scene) {
                     self.cores[cpu as usize].ask = true;
                     self.schedule(cpu, scene);
                 } else {
@@ -651,8 +658,8 @@ impl Host {
             // It will, as its thread goes to sleep.
             Doing::Thread if self.cores[cpu as usize].leaving => {}
             Doing::Thread
-                if self.cores[cpu as usize].resched
-                    || told != Told::Not && self.looks(cpu, scene) =>
+                if (self.cores[cpu as usize].resched || told != Told::Not)
+                    && self.looks(cpu, scene) =>
             {
                 self.reckon(cpu, scene.now());
                 if told == Told::Itself {

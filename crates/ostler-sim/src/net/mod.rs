@@ -15,6 +15,7 @@
 )]
 
 pub mod nic;
+pub mod sends;
 pub mod vhost;
 
 use ostler_model::{CpuId, Nanos};

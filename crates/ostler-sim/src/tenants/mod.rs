@@ -29,6 +29,7 @@
 mod crowds;
 #[cfg(test)]
 mod driver;
+mod ends;
 mod held;
 mod learned;
 mod sent;
@@ -42,6 +43,7 @@ mod ticks;
 mod tiers;
 mod timers;
 mod vcpu;
+mod vhost;
 mod ways;
 
 use ostler_model::{CpuId, CpuSet, Nanos, Topology};
@@ -188,6 +190,7 @@ const SENT_HARD: u64 = 13 << 56;
 const SENT_SOFT: u64 = 14 << 56;
 const TIMER: u64 = 15 << 56;
 const LEFT: u64 = 16 << 56;
+const END: u64 = 17 << 56;
 const KIND: u64 = 0xff << 56;
 
 impl Tenants {
@@ -544,6 +547,7 @@ impl Work for Tenants {
             CLIENT => self.arrive(number as usize, now, out),
             ROOM => self.comes_free(number as usize, now, out),
             LEFT => self.comes_in(number as u32, now, out),
+            END => self.client_turns(number as usize, now, out),
             AGAIN => self.send_again(number as usize, now, out),
             ACK => self.acknowledge(number as usize, now, out),
             MODERATION => self.alarmed(number as u32, now, out),
@@ -559,6 +563,13 @@ impl Work for Tenants {
 
     fn in_kernel(&self, thread: ThreadId) -> bool {
         matches!(self.owner(thread), Some(Owner::Vhost { .. }))
+    }
+
+    fn holds_softirqs(&self, thread: ThreadId) -> bool {
+        match self.owner(thread) {
+            Some(Owner::Vhost { worker, .. }) => self.workers[worker as usize].holds_softirqs(),
+            _ => false,
+        }
     }
 
     fn exits(&self, thread: ThreadId) -> u64 {

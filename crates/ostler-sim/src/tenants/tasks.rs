@@ -230,6 +230,7 @@ impl Tenants {
         self.net.message_mut(message).cpu = cpu;
         self.net.enter(now, message, Stage::TxRing, number);
         worker.tx.push_back(message);
+        worker.sends.send();
         if !std::mem::replace(&mut worker.kick_off, true) {
             let exit = (self.costs.exit, Then::Kick(number));
             guest.vcpus[v as usize].exits.push_back(exit);

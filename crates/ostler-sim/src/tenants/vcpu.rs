@@ -9,6 +9,7 @@ use crate::guest::place::set;
 use crate::guest::{Activity, Program, Segment, Then, Told};
 use crate::net::Stage;
 use crate::net::nic::TURN;
+use crate::net::vhost::Word;
 use crate::round::nanos;
 use crate::work::{Effect, Effects, IoEvent, Next};
 
@@ -88,7 +89,8 @@ impl Tenants {
             vcpu.ticks &= !vcpu.ticked;
             let tick = u64::from(vcpu.ticked) * self.costs.tick.0;
             let blocks = self.costs.block.0 * vcpu.blocks.len() as u64;
-            let work = self.costs.interrupt.0 + tick + blocks;
+            let out = u64::from(std::mem::take(&mut vcpu.brought_out)) * self.costs.kick.0;
+            let work = self.costs.interrupt.0 + tick + blocks + out;
             vcpu.segment = Some((Segment::Interrupt, Nanos(work)));
             return true;
         }
@@ -103,6 +105,7 @@ impl Tenants {
             let queue = vcpu.polling.trailing_zeros();
             let number = guest.workers[queue as usize];
             let worker = &mut self.workers[number as usize];
+            worker.sends.poll();
             let count = worker.vring.len().min(TURN);
             if count == 0 {
                 vcpu.polling &= !(1 << queue);
@@ -313,8 +316,11 @@ impl Tenants {
             Some((Segment::Interrupt, _)) => {
                 vcpu.polling |= std::mem::take(&mut vcpu.pending);
                 vcpu.rescheduled = false;
-                vcpu.completed = false;
                 vcpu.ticked = false;
+                if std::mem::take(&mut vcpu.completed) {
+                    self.sees_sent_off(g, v);
+                }
+                let vcpu = &mut self.guests[g as usize].vcpus[v as usize];
                 let mut blocks = std::mem::take(&mut vcpu.blocks);
                 for task in blocks.drain(..) {
                     self.wake(g, task, Activity::Work(Nanos::ZERO), v, By::Interrupt, out);
@@ -333,6 +339,19 @@ impl Tenants {
             Some((Segment::Exit(then), _)) => self.exited(g, v, then, cpu, now, out),
             // Unless the lock has just been given back.
             Some((Segment::Spin, _)) => vcpu.halted = vcpu.locked_by.is_some(),
+        }
+    }
+
+    /// A vCPU that was told so frees what its queues have sent.
+    fn sees_sent_off(&mut self, g: u32, v: u32) {
+        let guest = &self.guests[g as usize];
+        let queues = guest.workers.iter().skip(v as usize);
+        for number in queues.step_by(guest.vcpus_active as usize) {
+            let worker = &mut self.workers[*number as usize];
+            if worker.word == Word::Given {
+                worker.word = Word::Kept;
+                worker.sends.free();
+            }
         }
     }
 

@@ -2,15 +2,16 @@
 
 use ostler_model::{CpuId, Nanos};
 
-use super::{ACK, AGAIN, HARD, LEFT, MODERATION, ROOM, SOFT, Tenants};
+use super::{ACK, AGAIN, END, HARD, MODERATION, ROOM, SOFT, Tenants};
 use crate::ftrace::Seen;
 use crate::load::PACKETS;
-use crate::load::connections::Lost;
+use crate::load::connections::{Connections, Lost};
+use crate::load::end::Request;
 use crate::net::nic::{NicSpec, TURN, WATCHDOG};
-use crate::net::vhost::{Doing, TAP};
+use crate::net::vhost::TAP;
 use crate::net::{Loss, Stage};
 use crate::path::Distance;
-use crate::work::{Effect, Effects, Next};
+use crate::work::Effects;
 
 /// A cost for so many 1024ths of a packet.
 pub(super) fn scaled(cost: Nanos, packets: u32) -> u64 {
@@ -50,8 +51,12 @@ impl Tenants {
         self.send_waiting(client, now, out);
     }
 
-    /// A client sends what its connections have room for.
+    /// A client sends what its connections have room for, or has its thread see to that.
     fn send_waiting(&mut self, client: usize, now: Nanos, out: &mut Effects) {
+        if self.costs.end.there() {
+            self.wake_client(client, now, out);
+            return;
+        }
         let wire = self.costs.wire;
         while let Some(connections) = &mut self.clients[client].connections {
             let Some((due, flow)) = connections.take(now.saturating_sub(wire)) else {
@@ -89,7 +94,7 @@ impl Tenants {
         }
     }
 
-    /// A request arrives at the NIC; `times`: how often it has been sent, with this.
+    /// A request arrives at the NIC, or its client's thread is to send it; `times`: how often it has been sent, with this.
     fn send(
         &mut self,
         client: usize,
@@ -99,18 +104,30 @@ impl Tenants {
         now: Nanos,
         out: &mut Effects,
     ) {
-        let sent = now.saturating_sub(self.costs.wire);
+        if self.costs.end.there() {
+            let request = Request { due, flow, times };
+            self.clients[client].end.requests.push_back(request);
+            self.wake_client(client, now, out);
+        } else {
+            let sent = now.saturating_sub(self.costs.wire);
+            let message = self.sets_out(client, Request { due, flow, times }, sent, now);
+            self.comes_in(message, now, out);
+        }
+    }
+
+    /// A client turns to a request at a time, and sends it.
+    pub(super) fn sets_out(
+        &mut self,
+        client: usize,
+        request: Request,
+        turns: Nanos,
+        now: Nanos,
+    ) -> u32 {
+        let Request { due, flow, times } = request;
         let entry = &mut self.clients[client];
         if let Some(acks) = &mut entry.acks {
-            acks.sends(sent, flow);
+            acks.sends(turns, flow);
         }
-        let packets = entry.spec.packets;
-        let there = self.costs.end.there();
-        let (turns, left) = if there {
-            entry.end.sends(now, &self.costs.end)
-        } else {
-            (sent, now)
-        };
         if times == 1 {
             entry.books.sent += 1;
             if let Some(record) = entry.record {
@@ -118,14 +135,10 @@ impl Tenants {
                 self.records[record as usize].sent(due, delay);
             }
         }
+        let packets = entry.spec.packets;
         let message = self.net.send(now, client as u32, flow, due, packets);
         self.net.message_mut(message).times = times;
-        if there {
-            let arrives = left.saturating_add(self.costs.end.device);
-            out.alarm(arrives, LEFT | u64::from(message));
-        } else {
-            self.comes_in(message, now, out);
-        }
+        message
     }
 
     /// A message comes over the wire.
@@ -374,205 +387,15 @@ impl Tenants {
         self.rouse(worker, Some(cpu), out);
     }
 
-    /// A worker has something to do.
-    pub(super) fn rouse(&mut self, worker: u32, cpu: Option<CpuId>, out: &mut Effects) {
-        let worker = &mut self.workers[worker as usize];
-        if !std::mem::replace(&mut worker.awake, true) {
-            worker.settling = self.costs.vhost_sleep;
-            out.0.push(Effect::Notify {
-                thread: worker.thread,
-                from: cpu,
-            });
-        }
-    }
-
-    pub(super) fn vhost_next(&mut self, number: u32, cpu: CpuId, now: Nanos) -> Next {
-        let worker = &mut self.workers[number as usize];
-        worker.cpu = cpu;
-        if worker.doing == Doing::Nothing {
-            let doing = worker.take();
-            let stage = match doing {
-                Doing::Receive => Stage::VhostRx,
-                Doing::Transmit => {
-                    worker.kick_off = true;
-                    Stage::VhostTx
-                }
-                Doing::Nothing | Doing::Settle | Doing::Sent | Doing::Done => {
-                    worker.kick_off = false;
-                    worker.left = std::mem::take(&mut worker.settling);
-                    if worker.left > Nanos::ZERO {
-                        worker.doing = Doing::Settle;
-                        return Next::Run(worker.left);
-                    }
-                    worker.awake = false;
-                    return Next::Sleep;
-                }
-            };
-            for message in &worker.batch {
-                self.net.enter(now, *message, stage, number);
-            }
-            self.vhost_begin(number, cpu, now);
-        }
-        Next::Run(self.workers[number as usize].left)
-    }
-
-    /// A worker turns to what it has in hand: to all of it, or to the first where each that it sends takes something once it has left.
-    fn vhost_begin(&mut self, number: u32, cpu: CpuId, now: Nanos) {
-        let worker = &mut self.workers[number as usize];
-        let (cost, count) = match worker.doing {
-            Doing::Transmit if self.costs.vhost_sent > Nanos::ZERO => (self.costs.vhost_tx, 1),
-            Doing::Transmit => (self.costs.vhost_tx, worker.batch.len()),
-            _ => (self.costs.vhost_rx, worker.batch.len()),
-        };
-        let batch = std::mem::take(&mut worker.batch);
-        let mut work = 0;
-        for message in batch.iter().take(count) {
-            let packets = self.net.message(*message).packets;
-            let penalty = scaled(self.handoff(*message, cpu), packets);
-            let far = self.is_far(*message, cpu).then_some(Nanos(penalty));
-            self.takes(*message, cpu, far, now);
-            work += scaled(cost, packets) + penalty;
-        }
-        let worker = &mut self.workers[number as usize];
-        worker.batch = batch;
-        // Work of nothing is no work that a host could do.
-        worker.left = Nanos(work.max(1));
-    }
-
-    pub(super) fn vhost_ran(
-        &mut self,
-        number: u32,
-        cpu: CpuId,
-        work: Nanos,
-        now: Nanos,
-        out: &mut Effects,
-    ) {
-        let sent = self.costs.vhost_sent;
-        let worker = &mut self.workers[number as usize];
-        worker.ran = worker.ran.saturating_add(work);
-        worker.left = worker.left.saturating_sub(work);
-        if worker.left > Nanos::ZERO || worker.doing == Doing::Nothing {
-            return;
-        }
-        let doing = std::mem::take(&mut worker.doing);
-        match doing {
-            Doing::Nothing | Doing::Settle => return,
-            Doing::Done => {
-                self.completed(number, cpu, now, out);
-                return;
-            }
-            Doing::Receive => {
-                for message in worker.batch.drain(..) {
-                    self.net.message_mut(message).cpu = cpu;
-                    self.net.enter(now, message, Stage::Vring, number);
-                    worker.vring.push_back(message);
-                }
-                if !worker.interrupt_off {
-                    self.ring(number, cpu, now, out);
-                }
-                return;
-            }
-            Doing::Transmit if sent > Nanos::ZERO => {
-                if let Some(message) = worker.batch.pop_front() {
-                    worker.doing = Doing::Sent;
-                    let packets = self.net.message(message).packets;
-                    worker.left = Nanos(scaled(sent, packets).max(1));
-                    self.vhost_sends(number, message, cpu, now, out);
-                }
-                return;
-            }
-            Doing::Transmit => {
-                let mut batch = std::mem::take(&mut worker.batch);
-                for message in batch.drain(..) {
-                    self.vhost_sends(number, message, cpu, now, out);
-                }
-                self.workers[number as usize].batch = batch;
-            }
-            Doing::Sent if !worker.batch.is_empty() => {
-                worker.doing = Doing::Transmit;
-                self.vhost_begin(number, cpu, now);
-                return;
-            }
-            Doing::Sent => {}
-        }
-        let worker = &mut self.workers[number as usize];
-        worker.kick_off = !worker.tx.is_empty();
-        if !worker.kick_off && self.costs.driver.completes {
-            if self.costs.vhost_done > Nanos::ZERO {
-                worker.doing = Doing::Done;
-                worker.left = self.costs.vhost_done;
-            } else {
-                self.completed(number, cpu, now, out);
-            }
-        }
-    }
-
-    /// A message leaves a worker's hands for the tap.
-    fn vhost_sends(
-        &mut self,
-        number: u32,
-        message: u32,
-        cpu: CpuId,
-        now: Nanos,
-        out: &mut Effects,
-    ) {
-        self.net.message_mut(message).cpu = cpu;
-        let queue = self.workers[number as usize].queue;
-        let sent = *self.net.message(message);
-        self.learned.sent(sent.flow, sent.hop, queue, now);
-        self.transmit(message, queue, cpu, now, out);
-    }
-
-    /// A guest is told that what it had to send on a queue is sent, once for all of it (`napi_tx` of drivers/net/virtio_net.c: a transmit that leaves something to be
-    /// completed has its device say so; the interrupt is the queue's, as that of what it receives).
-    fn completed(&mut self, number: u32, cpu: CpuId, now: Nanos, out: &mut Effects) {
-        let worker = &self.workers[number as usize];
-        let (g, queue) = (worker.guest, worker.queue);
-        if self.faults.loses_guest_interrupt(g) {
-            return;
-        }
-        let guest = &mut self.guests[g as usize];
-        let v = queue % guest.vcpus_active;
-        let vcpu = &mut guest.vcpus[v as usize];
-        if guest.dead || std::mem::replace(&mut vcpu.completed, true) {
-            return;
-        }
-        let worker = &mut self.workers[number as usize];
-        worker.interrupts += 1;
-        worker.tells(vcpu.sleeps(), self.costs.vhost_tell);
-        if let Some(tracer) = out.tracer() {
-            tracer.see(now, cpu, Seen::Rings);
-        }
-        let task = vcpu.current.map_or(0, |task| u64::from(task) + 1);
-        vcpu.interrupt(task, cpu, out);
-    }
-
-    /// A guest is told that its queue has something.
-    fn ring(&mut self, number: u32, cpu: CpuId, now: Nanos, out: &mut Effects) {
-        if self
-            .faults
-            .loses_guest_interrupt(self.workers[number as usize].guest)
-        {
-            // The queue isn't masked: the next message brings the next interrupt.
-            return;
-        }
-        let worker = &mut self.workers[number as usize];
-        worker.interrupt_off = true;
-        worker.interrupts += 1;
-        let guest = &mut self.guests[worker.guest as usize];
-        let v = worker.queue % guest.vcpus_active;
-        let vcpu = &mut guest.vcpus[v as usize];
-        vcpu.pending |= 1 << worker.queue;
-        worker.tells(vcpu.sleeps(), self.costs.vhost_tell);
-        if let Some(tracer) = out.tracer() {
-            tracer.see(now, cpu, Seen::Rings);
-        }
-        let task = vcpu.current.map_or(0, |task| u64::from(task) + 1);
-        vcpu.interrupt(task, cpu, out);
-    }
-
     /// A message leaves a queue of a guest's tap: for the next guest of its route, or for its client.
-    fn transmit(&mut self, message: u32, queue: u32, cpu: CpuId, now: Nanos, out: &mut Effects) {
+    pub(super) fn transmit(
+        &mut self,
+        message: u32,
+        queue: u32,
+        cpu: CpuId,
+        now: Nanos,
+        out: &mut Effects,
+    ) {
         let (load, hop, due, tapped, flow) = {
             let message = self.net.message(message);
             let (due, tapped) = (message.due, message.tapped);
@@ -590,29 +413,18 @@ impl Tenants {
             tracer.see(now, cpu, Seen::Transmits { queue });
         }
         self.sends(cpu, queue, now, out);
-        let client = &mut self.clients[load as usize];
-        let wire = self.costs.wire;
-        let there = if self.costs.end.there() {
-            client.end.reads(now, &self.costs.end)
-        } else {
-            now.saturating_add(wire)
-        };
-        if let Some(connections) = &mut client.connections {
-            connections.answered(there, flow);
-            if let Some(at) = connections.wake() {
-                out.alarm(at.saturating_add(wire), ROOM | u64::from(load));
+        if self.costs.end.there() {
+            let end = &mut self.clients[load as usize].end;
+            if let Some(at) = end.hears(now, due, flow, &self.costs.end) {
+                out.alarm(at, END | u64::from(load));
             }
-        }
-        if let Some(acks) = &mut client.acks
-            && let Some(at) = acks.hears(there, flow)
-        {
-            out.alarm(at.saturating_add(wire), ACK | u64::from(load));
-        }
-        let slo = client.spec.slo;
-        let time = there.saturating_sub(due);
-        client.books.answer(there, time, slo);
-        if let Some(record) = client.record {
-            self.records[record as usize].ended(due, Some(time));
+        } else {
+            let there = now.saturating_add(self.costs.wire);
+            self.answered(load as usize, due, flow, there, out);
+            let connections = self.clients[load as usize].connections.as_mut();
+            if let Some(at) = connections.and_then(Connections::wake) {
+                out.alarm(at.saturating_add(self.costs.wire), ROOM | u64::from(load));
+            }
         }
         self.net.answer(now, message);
     }

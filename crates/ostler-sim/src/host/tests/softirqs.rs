@@ -53,3 +53,160 @@ fn ksoftirqd_does_not_sleep_on_what_its_own_turn_brings() {
     let view = world.host.view(world.now());
     assert!(view.thread_time(ThreadId(0)).ran > 10_000_000);
 }
+
+/// Threads that work in turn for a while with softirqs held off and for a while without, but for the last, which never holds any. An interrupt of a device brings a softirq.
+struct Holders {
+    first: u32,
+    /// By thread: how long it does either, and whether it holds them off now.
+    threads: Vec<([u64; 2], bool)>,
+    /// When each softirq's interrupt was over, and by when it was done.
+    raised: std::collections::VecDeque<Nanos>,
+    waits: Vec<u64>,
+    on: Option<usize>,
+    done: Vec<u64>,
+}
+
+impl Holders {
+    fn at(&self, thread: ThreadId) -> usize {
+        (thread.0 - self.first) as usize
+    }
+}
+
+impl Work for Holders {
+    fn next(&mut self, thread: ThreadId, _: CpuId, _: Nanos, _: &mut Effects) -> Next {
+        let at = self.at(thread);
+        assert!(
+            self.on.is_none_or(|on| on == at),
+            "it had to wait for its turn"
+        );
+        self.on = Some(at);
+        let (times, holds) = self.threads[at];
+        Next::Run(Nanos(times[usize::from(holds)] - self.done[at]))
+    }
+
+    fn ran(&mut self, thread: ThreadId, _: CpuId, work: Nanos, _: Nanos, _: &mut Effects) {
+        let at = self.at(thread);
+        let (times, holds) = &mut self.threads[at];
+        self.done[at] += work.0;
+        if self.done[at] == times[usize::from(*holds)] {
+            self.done[at] = 0;
+            *holds = !*holds && times[1] > 0;
+        }
+    }
+
+    fn left(&mut self, thread: ThreadId, _: CpuId, _: Nanos, _: &mut Effects) {
+        let at = self.at(thread);
+        assert!(
+            !self.threads[at].1,
+            "nobody takes the core of one that holds softirqs off"
+        );
+        self.on = None;
+    }
+
+    fn interrupted(&mut self, cpu: CpuId, token: u64, now: Nanos, out: &mut Effects) {
+        if token == 0 {
+            self.raised.push_back(now);
+            out.softirq(cpu, 1, Nanos(3000));
+        } else {
+            assert!(
+                self.on.is_none_or(|on| !self.threads[on].1),
+                "it is held off"
+            );
+            let raised = self.raised.pop_front().expect("each was raised");
+            self.waits.push(now.0 - raised.0);
+        }
+    }
+
+    fn alarm(&mut self, _: u64, _: Nanos, _: &mut Effects) {}
+
+    fn in_kernel(&self, _: ThreadId) -> bool {
+        true
+    }
+
+    fn holds_softirqs(&self, thread: ThreadId) -> bool {
+        self.threads[self.at(thread)].1
+    }
+
+    fn slowdown(&self, _: ThreadId, _: CpuId) -> u32 {
+        FULL_SPEED
+    }
+}
+
+/// Threads on one core, interrupted ever so often.
+fn holders(threads: &[[u64; 2]], every: u64, kernel: Kernel) -> World<Holders> {
+    let one = topology(1, 1, 1, false);
+    let costs = costs_of(&one, kernel);
+    let holders = Holders {
+        first: 1,
+        threads: threads.iter().map(|times| (*times, false)).collect(),
+        raised: std::collections::VecDeque::new(),
+        waits: Vec::new(),
+        on: None,
+        done: vec![0; threads.len()],
+    };
+    let mut world = World::new(&one, costs, holders);
+    for _ in threads {
+        let spawn = Spawn {
+            allowed: all(),
+            ..Spawn::default()
+        };
+        let thread = world.host.spawn(spawn, Nanos::ZERO);
+        world
+            .act(|host, scene| host.notify(thread.0, None, scene))
+            .expect("time goes on");
+    }
+    let interrupt = Interrupt {
+        kind: Kind::Device,
+        token: 0,
+        work: Nanos(1000),
+    };
+    for at in (every..200_000_000).step_by(every as usize) {
+        world.run(Nanos(at)).expect("time goes on");
+        world
+            .act(|host, scene| host.interrupt(0, interrupt, scene))
+            .expect("time goes on");
+    }
+    world.run(Nanos(202_000_000)).expect("time goes on");
+    world
+}
+
+#[test]
+fn what_interrupts_bring_waits_for_a_thread_that_holds_it_off_and_for_nothing_else() {
+    // Three fifths of the time are held: a softirq's work, and what is left of that.
+    let world = holders(&[[200_000, 300_000]], 70_001, Kernel::Linux7_3);
+    let waits = &world.work.waits;
+    assert_eq!(waits.len(), 2857);
+    let held = waits.iter().filter(|wait| **wait > 30_000).count();
+    assert!((1400..1700).contains(&held), "{held} of {}", waits.len());
+    // Four interrupts come to a hold, whose softirqs are one after the other; none waits for another hold.
+    let longest = *waits.iter().max().expect("some");
+    assert!((300_000..330_000).contains(&longest), "{longest}");
+    assert_eq!(world.host.counters.ksoftirqd, 0);
+    // None is held by whoever never does.
+    let never = holders(&[[200_000, 0]], 70_001, Kernel::Linux7_3);
+    assert!(never.work.waits.iter().all(|wait| *wait == 3000));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Whoever else wants the core, and whatever the kernel: the world itself says where a softirq runs that is held off, or a thread loses the core that holds one.
+    #[test]
+    fn whoever_holds_softirqs_off_keeps_its_core_and_lets_them_go(
+        threads in prop::collection::vec([1_u64..3_000_000, 0_u64..3_000_000], 1..4),
+        every in 20_000_u64..3_000_000,
+        lazy in any::<bool>(),
+    ) {
+        let kernel = if lazy { Kernel::Linux7_3 } else { Kernel::Linux6_12 };
+        let world = holders(&threads, every, kernel);
+        let raised = (200_000_000 - 1) / every;
+        let longest = threads.iter().map(|times| times[1]).max().unwrap_or_default();
+        prop_assert!(world.work.waits.len() as u64 + world.work.raised.len() as u64 == raised);
+        // ksoftirqd may have to wait for all others.
+        if world.host.counters.ksoftirqd == 0 {
+            for wait in &world.work.waits {
+                prop_assert!(*wait <= longest + 4000 * (longest / every + 2), "{wait}");
+            }
+        }
+    }
+}

@@ -162,11 +162,13 @@ fn no_answer_waits_for_its_vcpu_to_sleep() {
 /// Nor for its worker to sleep, or for what that or its vCPU has left to do when it is sent: all is done once, after it, and takes nothing more.
 #[test]
 fn no_answer_waits_for_what_comes_after_it() {
+    const TAKE: Nanos = Nanos::from_micros(1);
     const SENT: Nanos = Nanos::from_micros(9);
     // Of a request no more than three quarters come after its answer.
     let before = SERVICE.0 - SERVICE.0 / 4 * 3;
     let costs = Costs {
         vhost_rx: COPY,
+        vhost_take: TAKE,
         vhost_tx: COPY,
         vhost_sent: SENT,
         vhost_sleep: VHOST_WAKE,
@@ -179,7 +181,7 @@ fn no_answer_waits_for_what_comes_after_it() {
         clients.map(|client| client.books.answered).sum()
     };
     for nth in 0..3_u64 {
-        let at = nth * 100_000_000 + 1_000_000 + 2 * COPY.0 + before;
+        let at = nth * 100_000_000 + 1_000_000 + 2 * COPY.0 + TAKE.0 + before;
         world.run(Nanos(at - 10));
         assert_eq!(answered(&world), nth);
         world.run(Nanos(at + 10));
@@ -187,7 +189,7 @@ fn no_answer_waits_for_what_comes_after_it() {
         world.run(Nanos(at + 50_000_000));
         let tenants = &world.work.inner;
         // The worker has slept again when it is to send the answer: it sleeps twice.
-        let each = 2 * (COPY.0 + VHOST_WAKE.0) + SENT.0;
+        let each = 2 * (COPY.0 + VHOST_WAKE.0) + TAKE.0 + SENT.0;
         assert_eq!(tenants.workers[0].ran, Nanos((nth + 1) * each));
         assert!(!tenants.workers[0].awake);
         let vcpu = tenants.guests[0].vcpus[0].accounts.total();
@@ -196,11 +198,13 @@ fn no_answer_waits_for_what_comes_after_it() {
     world.check();
 }
 
-/// What a worker sends leaves in order, each when what was to do for the one before is done; the guest is told once, after all of it.
+/// What a worker sends leaves in order, once all that there is has been taken, each when what was to do for the one before is done; the guest is told once, after all of it.
 #[test]
 fn answers_that_come_together_leave_one_after_the_other() {
+    const TAKE: Nanos = Nanos::from_micros(1);
     const SENT: Nanos = Nanos::from_micros(9);
     let costs = Costs {
+        vhost_take: TAKE,
         vhost_tx: COPY,
         vhost_sent: SENT,
         driver: crate::path::Driver {
@@ -227,13 +231,20 @@ fn answers_that_come_together_leave_one_after_the_other() {
         times.sort_by(f64::total_cmp);
         let us = |time: Nanos| time.0 as f64 / 1e3;
         for (nth, time) in times.iter().enumerate() {
-            let wanted = us(SERVICE) + us(COPY) + nth as f64 * us(Nanos(COPY.0 + SENT.0));
+            let taken = together as f64 * us(TAKE);
+            let wanted = us(SERVICE) + taken + us(COPY) + nth as f64 * us(Nanos(COPY.0 + SENT.0));
             assert!((time - wanted).abs() < 0.1, "{times:?} for {wanted}");
         }
-        // One interrupt for each that came alone, and one for what was sent.
+        // Each came alone, and took the shortest that anything does.
+        let interrupts = tenants.workers[0].interrupts;
+        assert_eq!(
+            interrupts,
+            together + 1,
+            "one for each, and one for what was sent"
+        );
         assert_eq!(
             tenants.workers[0].ran.0,
-            together * (COPY.0 + SENT.0) + together
+            together * (TAKE.0 + COPY.0 + SENT.0) + together
         );
     }
 }
@@ -264,4 +275,56 @@ fn a_poll_of_a_queue_costs_as_much_however_many_messages_it_finds() {
         let off = more / poll.0 as f64 - 1.0;
         assert!(off.abs() < 0.1, "{together}: {more}");
     }
+}
+
+/// A client whose thread takes 100 us for each that it sends or reads has three requests due 60 us apart, each answered 40 us after it has left: the first is read before the third is sent, as that
+/// falls due while the second is.
+#[test]
+fn a_client_sends_all_that_is_due_and_then_reads_all_that_has_come() {
+    let costs = Costs {
+        end: crate::load::end::EndCosts {
+            each: Nanos::from_micros(100),
+            ..crate::load::end::EndCosts::default()
+        },
+        ..free()
+    };
+    let guests = vec![guest(1, 1, serve(1, Time::Fixed(SERVICE)))];
+    let start = Nanos::from_millis(1);
+    for depth in [None, Some(1)] {
+        let load = LoadSpec {
+            depth,
+            start,
+            ..load(&[0], 1e6 / 60.0, 0.000_2, Arrivals::Even)
+        };
+        let mut world = world(guests.clone(), vec![load], costs, 5);
+        world.run(Nanos::from_millis(10));
+        let books = &world.work.inner.clients[0].books;
+        assert_eq!((books.sent, books.answered), (3, 3));
+        let mean = books.latency().expect("answers").mean;
+        let wanted = f64::from(300 + 440 + 480) / 3.0;
+        assert!((mean - wanted).abs() < 0.1, "{mean} for {wanted}");
+    }
+}
+
+/// Of requests half a service apart the second and third come while the vCPU runs. What that takes of it is in none that sleeps.
+#[test]
+fn an_interrupt_takes_more_of_a_vcpu_that_runs() {
+    const KICK: Nanos = Nanos::from_micros(3);
+    let ran = |kick, apart: Nanos| {
+        let costs = Costs { kick, ..free() };
+        let guests = vec![guest(1, 1, serve(1, Time::Fixed(SERVICE)))];
+        let rate = 1e9 / apart.0 as f64;
+        let load = LoadSpec {
+            start: Nanos::from_millis(1),
+            ..load(&[0], rate, 3.3 / rate, Arrivals::Even)
+        };
+        let mut world = world(guests, vec![load], costs, 5);
+        world.run(Nanos::from_millis(10));
+        let tenants = &world.work.inner;
+        assert_eq!(tenants.clients[0].books.answered, 3);
+        tenants.guests[0].vcpus[0].accounts.total().0
+    };
+    let takes = |apart| ran(KICK, apart) - ran(Nanos::ZERO, apart);
+    assert_eq!(takes(Nanos(SERVICE.0 * 2)), 0);
+    assert_eq!(takes(Nanos(SERVICE.0 / 2)), 2 * KICK.0);
 }
