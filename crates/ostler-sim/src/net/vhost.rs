@@ -169,3 +169,45 @@ impl Worker {
         matches!(self.doing, Doing::Send | Doing::Sent)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a worker does that takes one at a time, direction by direction, with so much to receive and to send, of which nothing more comes.
+    fn does(receive: u32, send: u32) -> Vec<(Doing, usize)> {
+        let mut worker = Worker {
+            tap: (0..receive).collect(),
+            tx: (0..send).collect(),
+            before: Doing::Receive,
+            ..Worker::default()
+        };
+        let mut did = Vec::new();
+        loop {
+            let doing = worker.take(true);
+            if doing == Doing::Nothing {
+                return did;
+            }
+            while worker.take_one().is_some() {}
+            did.push((doing, worker.batch.len()));
+            worker.batch.clear();
+            worker.doing = Doing::Nothing;
+        }
+    }
+
+    #[test]
+    fn one_at_a_time_a_direction_goes_on_until_it_has_no_more_or_has_had_its_weight() {
+        use Doing::{Receive, Transmit};
+        assert_eq!(does(70, 10), [(Receive, 64), (Receive, 6), (Transmit, 10)]);
+        let long = does(300, 300);
+        let batches = |doing, last| {
+            let full = std::iter::repeat_n((doing, BATCH), WEIGHT / BATCH);
+            full.chain(last)
+        };
+        let wanted: Vec<_> = batches(Receive, None)
+            .chain(batches(Transmit, Some((Receive, 44))))
+            .chain([(Transmit, 44)])
+            .collect();
+        assert_eq!(long, wanted);
+    }
+}
