@@ -86,22 +86,9 @@ impl Host {
             && scene.work.holds_softirqs(ThreadId(thread))
     }
 
-    /// Has a core do what its thread has held off until now, which it is asked about after that.
+    /// Has a core do what was held off there until now, if it is no longer. What ksoftirqd is at never was.
     #[inline]
     pub(super) fn begin_held<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) -> bool {
-        let core = &self.cores[cpu as usize];
-        // What ksoftirqd is at isn't held off.
-        let held = !core.soft.is_empty() && core.running != cpu;
-        if held && self.begin_interrupts(cpu, scene) {
-            self.cores[cpu as usize].ask = true;
-            return true;
-        }
-        false
-    }
-
-    /// Has a core do what a thread has held off that was taken from it.
-    #[inline]
-    pub(super) fn begin_left<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) -> bool {
         let core = &self.cores[cpu as usize];
         !core.soft.is_empty() && core.running != cpu && self.begin_interrupts(cpu, scene)
     }

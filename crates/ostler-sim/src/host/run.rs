@@ -212,6 +212,7 @@ impl Host {
     /// A thread that was told what it did goes on, unless it sleeps, or has left its guest and somebody else is to have its core.
     fn go_on<W: Work>(&mut self, thread: u32, cpu: u32, scene: &mut Scene<'_, W>) {
         if self.begin_held(cpu, scene) {
+            self.cores[cpu as usize].ask = true;
             return;
         }
         if !self.ask(thread, cpu, scene) {
@@ -311,7 +312,7 @@ impl Host {
                 next = self.pick(cpu, now);
             }
             let Some(next) = next else {
-                if !self.begin_left(cpu, scene) {
+                if !self.begin_held(cpu, scene) {
                     self.sleep(cpu, scene);
                 }
                 return;
@@ -332,7 +333,7 @@ impl Host {
                 // By its exits until now nobody is seen that comes later.
                 self.has_exited(cpu, scene);
                 self.clear_slice(cpu);
-                if !self.begin_left(cpu, scene) {
+                if !self.begin_held(cpu, scene) {
                     self.turn_to(cpu, Doing::Thread, scene);
                 }
                 return;
