@@ -17,7 +17,7 @@ use ostler_model::Nanos;
 
 use acks::Acks;
 use connections::Connections;
-use end::End;
+use end::{End, Request};
 pub use histogram::Histogram;
 pub use record::{DRAIN, Record};
 
@@ -205,6 +205,16 @@ impl Client {
         let seconds = (self.at.0 - self.begins.0) / SECOND + 1;
         let over = self.begins.saturating_add(Nanos(seconds * SECOND));
         over.min(self.ends).saturating_add(DRAIN)
+    }
+
+    /// The next request that its thread is to send, if there is one and it has room.
+    pub fn next_request(&mut self, now: Nanos) -> Option<Request> {
+        let first = self.end.requests.pop_front();
+        first.or_else(|| {
+            let (due, flow) = self.connections.as_mut()?.take(now)?;
+            let times = 1;
+            Some(Request { due, flow, times })
+        })
     }
 
     /// A request that was due then is lost, or hasn't been answered by the end. Where there is an objective, who waits in vain waits too long: it counts with its age when

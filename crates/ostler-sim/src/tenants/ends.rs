@@ -3,7 +3,7 @@
 use ostler_model::Nanos;
 
 use super::{ACK, END, LEFT, Tenants};
-use crate::load::end::{Request, Turn};
+use crate::load::end::Turn;
 use crate::work::Effects;
 
 impl Tenants {
@@ -43,36 +43,26 @@ impl Tenants {
     /// Sends all that is due and has room; how much that was.
     fn client_sends(&mut self, client: usize, now: Nanos, out: &mut Effects) -> u64 {
         let costs = self.costs.end;
-        let mut turns = now;
-        for count in 0.. {
-            let entry = &mut self.clients[client];
-            let request = entry.end.requests.pop_front().or_else(|| {
-                let (due, flow) = entry.connections.as_mut()?.take(now)?;
-                let times = 1;
-                Some(Request { due, flow, times })
-            });
-            let Some(request) = request else {
-                return count;
-            };
+        let (mut count, mut turns) = (0, now);
+        while let Some(request) = self.clients[client].next_request(now) {
             let message = self.sets_out(client, request, turns, now);
             turns = turns.saturating_add(costs.each);
             let arrives = turns.saturating_add(costs.device);
             out.alarm(arrives, LEFT | u64::from(message));
+            count += 1;
         }
-        0
+        count
     }
 
     /// Reads all that has come; how much that was.
     fn client_reads(&mut self, client: usize, now: Nanos, out: &mut Effects) -> u64 {
-        let mut read = now;
-        for count in 0.. {
-            let Some(answer) = self.clients[client].end.reads(now) else {
-                return count;
-            };
+        let (mut count, mut read) = (0, now);
+        while let Some(answer) = self.clients[client].end.reads(now) {
             read = read.saturating_add(self.costs.end.each);
             self.answered(client, answer.due, answer.flow, read, out);
+            count += 1;
         }
-        0
+        count
     }
 
     /// A client has an answer, at a time: of a request that was due then.
