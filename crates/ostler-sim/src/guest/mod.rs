@@ -211,7 +211,7 @@ pub struct Vcpu {
     pub rescheduled: bool,
     /// What it had to send is sent.
     pub completed: bool,
-    /// One of them has brought it out of its guest.
+    /// An interrupt has brought it out of its guest since it last saw to any.
     pub brought_out: bool,
     /// A tick has come while it slept.
     pub ticked: bool,
