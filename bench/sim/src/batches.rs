@@ -13,6 +13,7 @@ use anyhow::{Result, ensure};
 
 use super::cells::whole;
 use super::fit::{Row, steady};
+use super::overhead::Overhead;
 use super::stretches::{Step, Stretch, each};
 use super::tails::{Kind, middle};
 
@@ -72,7 +73,7 @@ pub fn batches(
     threads: &HashMap<u32, Kind>,
     nic: &str,
     within: &std::ops::Range<f64>,
-    event: f64,
+    overhead: Overhead,
 ) -> Result<Vec<Batch>> {
     let vcpus = threads.values().filter(|kind| **kind == Kind::Vcpu).count();
     ensure!(
@@ -80,7 +81,7 @@ pub fn batches(
         "the guest has {vcpus} vCPUs, and whose an answer is can be told of one alone; name runs of `bench/sim/batches.toml`"
     );
     let mut all = Vec::new();
-    each(lines, threads, nic, within, event, |stretch| {
+    each(lines, threads, nic, within, overhead, |stretch| {
         all.push(Batch::new(&stretch));
     })?;
     Ok(all)
@@ -164,11 +165,13 @@ mod tests {
     use ostler_sim::costs::Cost;
     use ostler_sim::costs::emulated::{
         MISSED_TICK, REQUEST, TICK as TICK_WOKEN, UPKEEP, VCPU_WAKE, VHOST_DONE, VHOST_FLUSH,
-        VHOST_SENT, VHOST_TELL, VHOST_TX, VHOST_WAKE,
+        VHOST_RX, VHOST_SENT, VHOST_TELL, VHOST_TELL_WAKES, VHOST_TX, VHOST_WAKE,
     };
     use ostler_sim::run::{Meanwhile, Run, Watch};
     use ostler_sim::scenario;
 
+    use super::super::fit::fit;
+    use super::super::received::received;
     use super::*;
 
     fn batch(
@@ -265,7 +268,8 @@ mod tests {
         let threads = HashMap::from([(8, Kind::Vcpu), (9, Kind::Worker)]);
         let lines = trace.lines().map(|line| Ok(line.trim().to_owned()));
         // After it settled, while 200 to 900 requests a second come.
-        let all = batches(lines, &threads, "eth0", &(2.0..11.0), 0.0).expect("a trace");
+        let all =
+            batches(lines, &threads, "eth0", &(2.0..11.0), Overhead::default()).expect("a trace");
         // Ten nanoseconds an instruction.
         let instructions = |s: f64| s * 1e8;
         let near = |what: &str, found: f64, wanted: &[Cost], within: f64| {
@@ -277,13 +281,30 @@ mod tests {
             );
         };
         let [once, message, told] = explain(&all).expect("it sends");
-        let alone = [VHOST_WAKE, VHOST_TX, VHOST_SENT, VHOST_FLUSH, VHOST_DONE];
+        let alone = [
+            VHOST_WAKE,
+            VHOST_TX,
+            VHOST_SENT,
+            VHOST_FLUSH,
+            VHOST_DONE,
+            VHOST_TELL,
+        ];
         near("a message alone", once + message, &alone, 0.03);
         // One more leaves with it, or alone.
         let (with, by_itself) = (VHOST_TX.value + VHOST_SENT.value, VHOST_FLUSH.value);
         let more = instructions(message);
         assert!((with..with + by_itself).contains(&more), "{more} more");
-        near("to wake the vCPU", told, &[VHOST_TELL], 0.1);
+        let wakes = [&alone[..], &[VHOST_TELL_WAKES]].concat();
+        near("one that wakes", once + message + told, &wakes, 0.03);
+        // And what it receives, to a few hundred instructions.
+        let lines = trace.lines().map(|line| Ok(line.trim().to_owned()));
+        let rows = received(lines, &threads, &(2.0..11.0), Overhead::default()).expect("a trace");
+        let found = fit(&rows).expect("all kinds").each;
+        let each = [VHOST_WAKE, VHOST_RX, VHOST_TELL, VHOST_TELL_WAKES];
+        for ((found, _), cost) in found.iter().zip(each) {
+            let found = instructions(*found);
+            assert!((found - cost.value).abs() < 250.0, "{cost:?}: {found}");
+        }
         let median = |mut times: Vec<f64>| middle(&mut times).expect("some").0;
         near(
             "a request",

@@ -50,7 +50,7 @@ pub fn spans(
             spans[nth].ran -= event;
         }
         match seen {
-            Seen::Transmit { dev, by_irq } => {
+            Seen::Transmit { dev, by_irq, .. } => {
                 if dev == nic
                     && !by_irq
                     && threads.get(&own) == Some(&Kind::Worker)

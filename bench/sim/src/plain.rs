@@ -74,7 +74,13 @@ impl Work for Guests {
         }
     }
 
-    fn interrupted(&mut self, cpu: CpuId, token: u64, _: Nanos, out: &mut Effects) {
+    fn interrupted(
+        &mut self,
+        cpu: CpuId,
+        token: u64,
+        _: Nanos,
+        out: &mut Effects,
+    ) -> Option<Nanos> {
         let (guest, softirq) = ((token >> 1) as u32, token & 1 == 1);
         if softirq {
             let worker = self.thread(guest, true);
@@ -83,6 +89,7 @@ impl Work for Guests {
         } else {
             out.softirq(cpu, token | 1, Nanos(1500));
         }
+        None
     }
 
     fn alarm(&mut self, token: u64, now: Nanos, out: &mut Effects) {

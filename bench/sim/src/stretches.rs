@@ -1,10 +1,9 @@
 //! What threads do at a stretch: from the switch to one until it sleeps, by what woke it and what it does meanwhile; from a trace of wake-ups, switches and transmissions.
 //!
 //! Stretches of the same kind have the same steps in the same order, so what lies between two of them can be compared. One that is taken off its core between isn't told. An event takes time of whoever is traced:
-//! what a trace's events take is known ([`EVENT`]), and left out. Medians are of stretches in which nothing else happened; means have what did, a tick or a message that came meanwhile.
+//! what a trace's events take is known ([`Overhead`]), and left out. Medians are of stretches in which nothing else happened; means have what did, a tick or a message that came meanwhile.
 //!
-//! Where a core's interrupts and softirqs are traced, too, what they take is none of the stretch in which they come: a kernel that doesn't tell their time apart has threads' time with it, and what is left of it here is how the
-//! core comes into the first handler and back.
+//! Where a core's interrupts and softirqs are traced, too, what they take is none of the stretch in which they come, nor is the way into them and back: a kernel that doesn't tell their time apart has threads' time with it.
 //!
 //! Where a guest's interrupts are traced, too, those that a worker sends are told apart: for what it has sent since the one before, or for what it has received.
 
@@ -13,10 +12,8 @@ use std::fmt;
 
 use anyhow::Result;
 
+use super::overhead::Overhead;
 use super::tails::{Kind, Seen, seen};
-
-/// What an event of a trace takes, instructions: a wake-up on a core that sleeps took as much longer where one more was traced (`crates/ostler-sim/src/costs/emulated.rs`, `IDLE_EXIT`).
-pub const EVENT: f64 = 900.0;
 
 /// What a thread does, or has done to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -147,10 +144,10 @@ pub fn stretches(
     threads: &HashMap<u32, Kind>,
     nic: &str,
     within: &std::ops::Range<f64>,
-    event: f64,
+    overhead: Overhead,
 ) -> Result<BTreeMap<Pattern, Before>> {
     let mut all: BTreeMap<Pattern, Before> = BTreeMap::new();
-    each(lines, threads, nic, within, event, |stretch| {
+    each(lines, threads, nic, within, overhead, |stretch| {
         let pattern = Pattern {
             worker: stretch.worker,
             woken: stretch.woken,
@@ -181,15 +178,16 @@ fn rung(running: &mut HashMap<u32, Stretch>, waiting: &mut (u32, u32), step: Ste
     }
 }
 
-/// Has each stretch of threads told that begins within a time; `nic` is the host's, and `event` what an event takes, s: it is written when it happens, and takes its time before the next.
+/// Has each stretch of threads told that begins within a time; `nic` is the host's, and `overhead` what events take: one is written when it happens, and takes its time before the next.
 pub fn each(
     lines: impl Iterator<Item = std::io::Result<String>>,
     threads: &HashMap<u32, Kind>,
     nic: &str,
     within: &std::ops::Range<f64>,
-    event: f64,
+    overhead: Overhead,
     mut tell: impl FnMut(Stretch),
 ) -> Result<()> {
+    let event = overhead.event;
     let mut cores: HashMap<u32, u32> = HashMap::new();
     let mut woken: HashMap<u32, (Step, f64)> = HashMap::new();
     let mut running: HashMap<u32, Stretch> = HashMap::new();
@@ -226,7 +224,7 @@ pub fn each(
                     }
                 }
             }
-            Seen::Transmit { dev, by_irq } => {
+            Seen::Transmit { dev, by_irq, .. } => {
                 let own_nic = dev == nic && !by_irq;
                 if own_nic {
                     sent.insert(own, true);
@@ -262,8 +260,8 @@ pub fn each(
                     && let Some(stretch) = running.get_mut(&own)
                 {
                     // What is written as it ends takes its time after that.
-                    stretch.interrupts += at - since.max(stretch.last);
-                    stretch.events += 1;
+                    stretch.interrupts +=
+                        at - since.max(stretch.last) + overhead.short + overhead.way;
                 }
             }
             Seen::Switch { sleeps, next } => {
@@ -299,6 +297,12 @@ pub fn each(
 mod tests {
     use super::*;
 
+    const TRACED: Overhead = Overhead {
+        short: 1e-6,
+        event: 1e-6,
+        way: 0.0,
+    };
+
     const TEXT: &str = "\
             <idle>-0 [000] d.s3. 1.000000: sched_waking: comm=vhost-4 pid=7 prio=120 target_cpu=000
             <idle>-0 [000] d..2. 1.000100: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=vhost-4 next_pid=7 next_prio=120
@@ -320,7 +324,7 @@ mod tests {
     fn told(within: std::ops::Range<f64>) -> Vec<(String, Vec<Vec<f64>>)> {
         let threads = HashMap::from([(5, Kind::Vcpu), (7, Kind::Worker)]);
         let lines = TEXT.lines().map(|line| Ok(line.trim().to_owned()));
-        let all = stretches(lines, &threads, "eth0", &within, 1e-6).expect("a trace");
+        let all = stretches(lines, &threads, "eth0", &within, TRACED).expect("a trace");
         let us = |times: Vec<f64>| times.iter().map(|s| (s * 1e6).round()).collect();
         let each = all.into_iter();
         each.map(|(pattern, before)| (pattern.to_string(), before.into_iter().map(us).collect()))
@@ -364,7 +368,7 @@ mod tests {
             vhost-4-7 [000] d..2. 1.000300: sched_switch: prev_comm=vhost-4 prev_pid=7 prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120";
         let threads = HashMap::from([(7, Kind::Worker)]);
         let lines = text.lines().map(|line| Ok(line.trim().to_owned()));
-        let all = stretches(lines, &threads, "eth0", &(0.0..2.0), 1e-6).expect("a trace");
+        let all = stretches(lines, &threads, "eth0", &(0.0..2.0), TRACED).expect("a trace");
         let times = all.into_values().next().expect("one");
         // 200 us, less 20 and 60, and less what the switch and two ends take that are written.
         let us: Vec<f64> = times[0].iter().map(|s| (s * 1e6).round()).collect();

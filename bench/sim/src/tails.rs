@@ -23,8 +23,12 @@ pub enum Seen {
     Waking { pid: u32, to: u32, by_irq: bool },
     /// Whether the thread before sleeps, and who is next.
     Switch { sleeps: bool, next: u32 },
-    /// On which NIC, and whether an interrupt of the core's does it.
-    Transmit { dev: String, by_irq: bool },
+    /// On which NIC, by which of its queues, and whether an interrupt of the core's does it.
+    Transmit {
+        dev: String,
+        queue: u32,
+        by_irq: bool,
+    },
     /// A guest is interrupted.
     Msi,
     /// A handler or a softirq begins.
@@ -60,6 +64,9 @@ pub fn seen(line: &str) -> Option<(f64, u32, Seen)> {
                 .split_whitespace()
                 .next()?
                 .to_owned(),
+            queue: after("queue_mapping=")
+                .and_then(|queue| queue.parse().ok())
+                .unwrap_or(0),
             by_irq,
         },
         "kvm_msi_set_irq" => Seen::Msi,

@@ -16,6 +16,9 @@ use crate::work::{Effect, ThreadId};
 
 /// Process numbers of the host's own threads are beyond those that Linux gives by itself (`PID_MAX_DEFAULT`); all others have their thread's, as the steward is told.
 const OWN: u32 = 1 << 21;
+/// How long a packet is that asks for something, with its headers, as many of the lab's are; and one that acknowledges alone, which is all headers.
+const REQUEST: u32 = 102;
+const ACKNOWLEDGES: u32 = 66;
 /// Nobody: the core's idle task.
 const NOBODY: u32 = u32::MAX;
 
@@ -42,6 +45,15 @@ pub enum Seen {
     Transmits {
         /// From which of its guest's queues.
         queue: u32,
+    },
+    /// A packet goes to a guest's tap.
+    Taps {
+        /// Which guest's.
+        guest: u32,
+        /// For which of its queues.
+        queue: u32,
+        /// Whether it is more than an acknowledgement.
+        asks: bool,
     },
     /// A worker interrupts its guest.
     Rings,
@@ -216,6 +228,8 @@ pub struct Names {
     pub own: u32,
     /// Of others that have one.
     pub names: BTreeMap<u32, String>,
+    /// Of the guests.
+    pub taps: Vec<String>,
 }
 
 impl Names {
@@ -241,6 +255,7 @@ impl Names {
             Seen::Enters | Seen::Leaves => ('d', 'h'),
             Seen::EntersSoft | Seen::LeavesSoft => ('.', 's'),
             Seen::Transmits { .. } => ('b', '.'),
+            Seen::Taps { .. } => ('b', 's'),
             _ if line.by_interrupt => ('d', 's'),
             _ => ('d', '.'),
         };
@@ -272,6 +287,13 @@ impl Names {
             Seen::Transmits { queue } => say(format_args!(
                 "net_dev_start_xmit: dev={nic} queue_mapping={queue}"
             )),
+            Seen::Taps { guest, queue, asks } => {
+                let tap = self.taps.get(guest as usize).map_or("", String::as_str);
+                let len = if asks { REQUEST } else { ACKNOWLEDGES };
+                say(format_args!(
+                    "net_dev_start_xmit: dev=tap-{tap} queue_mapping={queue} len={len}"
+                ));
+            }
             Seen::Rings => say(format_args!(
                 "kvm_msi_set_irq: dst 0 vec 0 (Fixed|physical|edge)"
             )),
@@ -296,6 +318,10 @@ mod tests {
         let sleeps = |thread| thread == 214;
         tracer.switches(at, cpu, 214, sleeps);
         tracer.see(at, cpu, Seen::Transmits { queue: 1 });
+        for (queue, asks) in [(3, true), (0, false)] {
+            let guest = 1;
+            tracer.see(at, cpu, Seen::Taps { guest, queue, asks });
+        }
         tracer.see(at, cpu, Seen::Rings);
         let woken = ThreadId(7);
         tracer.wakes(at, Some(cpu), woken, CpuId(0));
@@ -308,6 +334,7 @@ mod tests {
         let names = Names {
             own: 4,
             names: BTreeMap::from([(214, "CPU 0/KVM".to_owned()), (7, "vhost-4".to_owned())]),
+            taps: vec!["be".to_owned(), "lc".to_owned()],
         };
         let mut text = String::new();
         for line in tracer.take() {
@@ -315,6 +342,8 @@ mod tests {
         }
         let wanted = "       swapper/3-0       [003] d....    57.091136: sched_switch: prev_comm=swapper/3 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=CPU 0/KVM next_pid=214 next_prio=120
        CPU 0/KVM-214     [003] b....    57.091136: net_dev_start_xmit: dev=eth0 queue_mapping=1
+       CPU 0/KVM-214     [003] b.s..    57.091136: net_dev_start_xmit: dev=tap-lc queue_mapping=3 len=102
+       CPU 0/KVM-214     [003] b.s..    57.091136: net_dev_start_xmit: dev=tap-lc queue_mapping=0 len=66
        CPU 0/KVM-214     [003] d....    57.091136: kvm_msi_set_irq: dst 0 vec 0 (Fixed|physical|edge)
        CPU 0/KVM-214     [003] d....    57.091136: sched_waking: comm=vhost-4 pid=7 prio=120 target_cpu=000
        swapper/2-0       [002] d.s..    57.091136: sched_waking: comm=ksoftirqd/2 pid=2097154 prio=120 target_cpu=002

@@ -201,8 +201,14 @@ pub trait Work {
         Nanos::ZERO
     }
 
-    /// An interrupt's work is done.
-    fn interrupted(&mut self, cpu: CpuId, token: u64, now: Nanos, out: &mut Effects);
+    /// An interrupt's work is done. A softirq that isn't over with that says how much more it does before it is looked at what else there is, as a poll that goes from one packet to the next; a hard interrupt never does.
+    fn interrupted(
+        &mut self,
+        cpu: CpuId,
+        token: u64,
+        now: Nanos,
+        out: &mut Effects,
+    ) -> Option<Nanos>;
 
     /// A time that was asked for has come.
     fn alarm(&mut self, token: u64, now: Nanos, out: &mut Effects);

@@ -26,6 +26,7 @@ struct Read {
     hard: BTreeMap<CpuId, Nanos>,
     soft: BTreeMap<CpuId, Nanos>,
     took: BTreeMap<CpuId, (u64, u64)>,
+    asked: u64,
     sent: u64,
 }
 
@@ -82,7 +83,11 @@ impl Read {
                 let since = self.soft.remove(&cpu).expect("they were begun");
                 self.took.entry(cpu).or_default().1 += at.0 - since.0;
             }
-            Seen::Transmits { .. } => self.sent += 1,
+            Seen::Taps { asks, .. } => self.asked += u64::from(asks),
+            Seen::Transmits { .. } => {
+                self.sent += 1;
+                assert!(self.sent <= self.asked, "nothing asked for it: {line:?}");
+            }
             Seen::Rings => {}
         }
     }

@@ -6,8 +6,8 @@
 //!
 //! `softirqs RUN...` does the same for softirqs on cores of queues and the NIC's interrupts, which the steward's record has, and tells how many interrupts there were for an answer.
 //!
-//! `polls RUN...` tells what softirqs of a NIC take, from its interrupt to the softirq's end, for what was received and for what was sent, where vectors are a ring's own: of runs that were traced
-//! (`--trace irq:irq_handler_entry,irq:softirq_entry,irq:softirq_exit`).
+//! `polls RUN...` tells what softirqs of a NIC take: to see what was sent, where vectors are a ring's own, for the first packet that was received and for each, and to wake somebody for it, least squares of all polls; and how long a core without threads takes from then on until it has who was woken: of runs that were traced
+//! (`--trace sched_switch,sched_waking,net:net_dev_start_xmit,irq:irq_handler_entry,irq:irq_handler_exit,irq:softirq_entry,irq:softirq_exit`).
 //!
 //! `tails RUN...` tells what vCPUs and workers have left to do when they have told each other of a message, until they sleep, how long it takes a core that sleeps, or that a guest computes on, to switch to one that is woken, and how long vCPUs that took the core of who woke them are on it: medians of each rate, of runs that were traced
 //! (`--trace sched_switch,sched_waking`).
@@ -21,6 +21,10 @@
 //!
 //! `asks RUN...` tells what the guest's vCPUs take to answer the steward that asks its agent, by policy, of runs in which little else is asked of the guest
 //! (`ostler lab run bench/sim/asks.toml --trace sched_switch,sched_waking`).
+//!
+//! `received RUN...` tells what a worker takes to have its guest receive: once, for each packet, to interrupt the guest, and to wake its vCPU, of runs traced as for `stretches`, with interrupts and softirqs.
+//!
+//! `events RUN... --beside RUN` finds what an event takes that is traced, one of an interrupt or a softirq and any other: what the cores of queues are busier by than in a run of the same scenario that isn't traced.
 //!
 //! `waits RUN...` tells how long the guest's vCPUs and workers waited for a core for an answer, of the same seconds, by policy, rate and round: of a run of the lab, or of a simulated one
 //! that was kept like one (`ostler sim SCENARIO --events RUN/events.jsonl --records RUN/results`).
@@ -38,8 +42,12 @@ mod cells;
 mod client;
 #[path = "../fit.rs"]
 mod fit;
+#[path = "../overhead.rs"]
+mod overhead;
 #[path = "../polls.rs"]
 mod polls;
+#[path = "../received.rs"]
+mod received;
 #[path = "../runs.rs"]
 mod runs;
 #[path = "../stretches.rs"]
@@ -56,12 +64,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
-use ostler_model::Ring;
+use ostler_model::{CpuSet, Ring};
 use ostler_record::{Period, Reader, Wall};
 use ostler_sim::costs::emulated;
 
 use cells::{Taken, Window, each_step, threads, told, whole};
 use fit::{Fit, fit};
+use overhead::Overhead;
 use tails::Kind;
 
 #[derive(Parser)]
@@ -132,6 +141,21 @@ enum Args {
         #[arg(required = true)]
         runs: Vec<PathBuf>,
     },
+    /// What workers take to have their guest receive, from traced runs.
+    Received {
+        /// Their folders.
+        #[arg(required = true)]
+        runs: Vec<PathBuf>,
+    },
+    /// What a traced event takes, from runs of the lab of one scenario that were traced differently.
+    Events {
+        /// Their folders.
+        #[arg(required = true)]
+        runs: Vec<PathBuf>,
+        /// Those that weren't traced.
+        #[arg(long, required = true)]
+        beside: Vec<PathBuf>,
+    },
     /// How long the guest's threads waited for cores for an answer, from runs with a steward, of the lab or simulated.
     Waits {
         /// Their folders.
@@ -156,6 +180,8 @@ fn main() -> Result<()> {
         Args::Batches { runs, nic } => tell_batches(&runs, &nic),
         Args::Client { runs, nic } => clients(&runs, &nic),
         Args::Asks { runs } => tell_asks(&runs),
+        Args::Received { runs } => tell_received(&runs),
+        Args::Events { runs, beside } => tell_events(&runs, &beside),
         Args::Waits { runs } => waits(&runs),
         Args::Loads { files } => loads(&files),
     }
@@ -212,22 +238,18 @@ fn did(trace: &Path, threads: &HashMap<u32, Kind>, windows: &[Window]) -> Result
 }
 
 /// What causes take, in words.
-fn say<const N: usize>(fit: &Fit<N>, what: [&str; N], ns: f64, seconds: usize) -> String {
+fn say<const N: usize>(fit: &Fit<N>, what: [&str; N], ns: f64, of: &str) -> String {
     let instructions = |s: f64| s * 1e9 / ns;
     let told = fit.each.iter().zip(what).map(|((each, error), what)| {
         let (each, error) = (instructions(*each), instructions(*error));
         format!("{each:.0} ± {error:.0} {what}")
     });
     let told: Vec<_> = told.collect();
-    format!(
-        "instructions: {} ({seconds} seconds, R2 {:.3})",
-        told.join(", "),
-        fit.r2
-    )
+    format!("instructions: {} ({of}, R2 {:.3})", told.join(", "), fit.r2)
 }
 
-/// What an instruction takes on the hosts of runs, which are of one kind, ns, and what a traced event does, s.
-fn host(runs: &[PathBuf]) -> Result<(f64, f64)> {
+/// What an instruction takes on the hosts of runs, which are of one kind, ns, and what traced events do.
+fn host(runs: &[PathBuf]) -> Result<(f64, Overhead)> {
     let mut all = Vec::new();
     for run in runs {
         all.push(runs::Host::of(run)?);
@@ -238,12 +260,12 @@ fn host(runs: &[PathBuf]) -> Result<(f64, f64)> {
         "instructions take differently long on these runs' hosts, or some are simulated; name those of one kind"
     );
     let ns = first.instruction_ns;
-    let event = if first.simulated {
-        0.0
+    let overhead = if first.simulated {
+        Overhead::default()
     } else {
-        stretches::EVENT * ns / 1e9
+        Overhead::of(ns)
     };
-    Ok((ns, event))
+    Ok((ns, overhead))
 }
 
 /// Whether a period is of a second: by its middle.
@@ -251,6 +273,88 @@ fn within(period: &Period, window: &Window) -> bool {
     let snapshot = &period.snapshot;
     let middle = snapshot.at.as_secs_f64() - snapshot.interval.as_secs_f64() / 2.0;
     (window.from..window.to).contains(&middle)
+}
+
+/// The cores that queues had to themselves in a second, and how long these were busy; `None` where they had none, or where the record lacks some of it.
+fn queues_busy(periods: &[Period], window: &Window) -> Option<(CpuSet, f64)> {
+    let (mut cores, mut busy, mut covered) = (None, 0.0, 0.0);
+    let mut before: Option<&Period> = None;
+    for period in periods {
+        // A snapshot is of the time in which the plan before it was in force.
+        let plan = before.replace(period).map(|before| &before.plan);
+        if !within(period, window) {
+            continue;
+        }
+        let groups = &plan?.groups;
+        if groups.shared || groups.nq.is_empty() || cores.as_ref().is_some_and(|c| *c != groups.nq)
+        {
+            return None;
+        }
+        cores = Some(groups.nq);
+        let cpus = &period.snapshot.cpus;
+        let own = cpus.iter().filter(|cpu| groups.nq.contains(cpu.cpu));
+        busy += own.map(|cpu| cpu.busy.as_secs_f64()).sum::<f64>();
+        covered += period.snapshot.interval.as_secs_f64();
+    }
+    let whole = window.to - window.from;
+    (covered > 0.85 * whole).then_some((cores?, busy * whole / covered))
+}
+
+fn tell_events(runs: &[PathBuf], beside: &[PathBuf]) -> Result<()> {
+    let all: Vec<PathBuf> = runs.iter().chain(beside).cloned().collect();
+    let (ns, _) = host(&all)?;
+    let mut plain: BTreeMap<(u64, String), Vec<f64>> = BTreeMap::new();
+    let mut rows = Vec::new();
+    for (run, traced) in beside
+        .iter()
+        .map(|run| (run, false))
+        .chain(runs.iter().map(|run| (run, true)))
+    {
+        for told in told(&run.join("events.jsonl"))? {
+            let Some(periods) = periods(run, told.cell.index)? else {
+                continue;
+            };
+            let trace = run.join(format!("results/cell-{}/trace.txt", told.cell.index));
+            let mut lines = overhead::Written::new();
+            if traced {
+                let file = File::open(&trace)
+                    .with_context(|| format!("could not read {}", trace.display()))?;
+                lines = overhead::written(BufReader::new(file).lines())?;
+            }
+            for window in told.windows.iter().filter(|window| !window.first) {
+                let Some((cores, busy)) = queues_busy(&periods, window) else {
+                    continue;
+                };
+                let key = (whole(window.rate), told.cell.policy.clone());
+                if !traced {
+                    plain.entry(key).or_default().push(busy);
+                    continue;
+                }
+                let Some(before) = plain.get(&key) else {
+                    continue;
+                };
+                let within = window.from..window.to;
+                let counts = cores
+                    .iter()
+                    .map(|cpu| overhead::count(&lines, cpu.0, &within));
+                let Some(counts) = counts.collect::<Option<Vec<_>>>() else {
+                    continue;
+                };
+                let sum = |kind: usize| counts.iter().map(|count| count[kind]).sum::<f64>();
+                let more = busy - before.iter().sum::<f64>() / before.len() as f64;
+                rows.push(([sum(1), sum(0)], more));
+            }
+        }
+    }
+    let fit = fit(&rows).context(
+        "events can't be told apart; name runs with different ones, and one without any of the same rates and policies",
+    )?;
+    let names = ["an event of an interrupt or a softirq", "any other"];
+    println!(
+        "{}",
+        say(&fit, names, ns, &format!("{} seconds", rows.len()))
+    );
+    Ok(())
 }
 
 /// The periods of a cell, where a steward kept them.
@@ -357,7 +461,12 @@ fn softirqs(runs: &[PathBuf]) -> Result<()> {
     )?;
     println!(
         "{}",
-        say(&fit, ["a request", "an interrupt"], ns, rows.len())
+        say(
+            &fit,
+            ["a request", "an interrupt"],
+            ns,
+            &format!("{} seconds", rows.len())
+        )
     );
     println!(
         "{:.0} instructions an interrupt of any ring, before its softirq",
@@ -367,27 +476,56 @@ fn softirqs(runs: &[PathBuf]) -> Result<()> {
 }
 
 fn polls(runs: &[PathBuf], nic: &str) -> Result<()> {
-    let (ns, _) = host(runs)?;
+    let (ns, overhead) = host(runs)?;
+    let besides = polls::Besides {
+        overhead,
+        handler: emulated::HARDIRQ.nanos(ns).0 as f64 / 1e9,
+    };
+    let (mut rows, mut leaves) = (Vec::new(), Vec::new());
     for run in runs {
         for told in told(&run.join("events.jsonl"))? {
             let trace = run.join(format!("results/cell-{}/trace.txt", told.cell.index));
             let file = File::open(&trace)
                 .with_context(|| format!("could not read {}", trace.display()))?;
-            let each = polls::polled(BufReader::new(file).lines(), nic)?;
-            for (what, times) in ["received", "sent"].iter().zip(each) {
-                let (mean, error) = polls::mean(&times);
-                println!(
-                    "{} / {} / {}: {} polls of what was {what}, {:.0} ± {:.0} instructions",
-                    run.display(),
-                    told.cell.index,
-                    told.cell.policy,
-                    times.len(),
-                    mean * 1e9 / ns,
-                    error * 1e9 / ns
-                );
-            }
+            let polls = polls::polled(BufReader::new(file).lines(), nic, besides)?;
+            rows.extend(polls.rows);
+            leaves.extend(polls.leaves);
         }
     }
+    for (packets, count, mean) in polls::by_packets(&rows) {
+        println!(
+            "{count} polls of {packets} packets: {:.0} instructions",
+            mean * 1e9 / ns
+        );
+    }
+    let fit = fit(&rows).context("polls can't be told apart; name runs with all of the events")?;
+    let names = ["what was sent", "a first packet", "a packet", "a waking"];
+    println!("{}", say(&fit, names, ns, &format!("{} polls", rows.len())));
+    println!(
+        "{:.0} instructions from the end of one that woke somebody on a core without threads to the switch, mean of {}",
+        leaves.iter().sum::<f64>() / leaves.len() as f64 * 1e9 / ns,
+        leaves.len()
+    );
+    Ok(())
+}
+
+fn tell_received(runs: &[PathBuf]) -> Result<()> {
+    let (ns, overhead) = host(runs)?;
+    let mut rows = Vec::new();
+    each_step(runs, |_, threads, lines, within| {
+        rows.extend(received::received(lines, threads, &within, overhead)?);
+        Ok(())
+    })?;
+    let fit = fit(&rows).context("packets and interrupts can't be told apart; name runs with all of the events, and queues that have cores of their own")?;
+    let names = [
+        "once",
+        "a packet",
+        "to interrupt the guest",
+        "to wake its vCPU",
+        "to come into an interrupt and back",
+    ];
+    let of = format!("{} stretches", rows.len());
+    println!("{}", say(&fit, names, ns, &of));
     Ok(())
 }
 
@@ -428,10 +566,10 @@ fn tails(runs: &[PathBuf]) -> Result<()> {
 }
 
 fn tell_stretches(runs: &[PathBuf], nic: &str, least: usize) -> Result<()> {
-    let (ns, event) = host(runs)?;
+    let (ns, overhead) = host(runs)?;
     let mut any = false;
     each_step(runs, |which, threads, lines, within| {
-        for (pattern, mut before) in stretches::stretches(lines, threads, nic, &within, event)? {
+        for (pattern, mut before) in stretches::stretches(lines, threads, nic, &within, overhead)? {
             let count = before.first().map_or(0, Vec::len);
             if count < least {
                 continue;
@@ -465,10 +603,10 @@ fn tell_stretches(runs: &[PathBuf], nic: &str, least: usize) -> Result<()> {
 }
 
 fn tell_batches(runs: &[PathBuf], nic: &str) -> Result<()> {
-    let (ns, event) = host(runs)?;
+    let (ns, overhead) = host(runs)?;
     let mut all = Vec::new();
     each_step(runs, |which, threads, lines, within| {
-        let found = batches::batches(lines, threads, nic, &within, event)?;
+        let found = batches::batches(lines, threads, nic, &within, overhead)?;
         batches::say(which, &found, ns);
         all.extend(found);
         Ok(())
@@ -485,10 +623,17 @@ fn tell_batches(runs: &[PathBuf], nic: &str) -> Result<()> {
 const SPANS: usize = 10;
 
 fn clients(runs: &[PathBuf], nic: &str) -> Result<()> {
-    let (ns, event) = host(runs)?;
+    let (ns, overhead) = host(runs)?;
     let mut rows = Vec::new();
     each_step(runs, |_, threads, lines, within| {
-        let spans = client::spans(lines, threads, nic, &within, 1.0 / SPANS as f64, event)?;
+        let spans = client::spans(
+            lines,
+            threads,
+            nic,
+            &within,
+            1.0 / SPANS as f64,
+            overhead.event,
+        )?;
         rows.extend(
             spans
                 .iter()
@@ -502,16 +647,21 @@ fn clients(runs: &[PathBuf], nic: &str) -> Result<()> {
     let seconds = rows.len() / SPANS;
     println!(
         "client: {}",
-        say(&fit, ["a request", "a wake-up"], ns, seconds)
+        say(
+            &fit,
+            ["a request", "a wake-up"],
+            ns,
+            &format!("{seconds} seconds")
+        )
     );
     Ok(())
 }
 
 fn tell_asks(runs: &[PathBuf]) -> Result<()> {
-    let (ns, event) = host(runs)?;
+    let (ns, overhead) = host(runs)?;
     let mut all = Vec::new();
     each_step(runs, |which, threads, lines, within| {
-        let took = asks::asks(lines, threads, &within, event)?;
+        let took = asks::asks(lines, threads, &within, overhead.event)?;
         asks::say(which, &took, ns);
         all.extend(took);
         Ok(())
@@ -616,12 +766,18 @@ fn wakes(runs: &[PathBuf], policies: &[String]) -> Result<()> {
         "vCPUs: requests, wake-ups and timers can't be told apart; name runs of several rates, traced with `timer:hrtimer_expire_entry`",
     )?;
     let what = ["a request", "a wake-up", "a timer between ticks"];
-    println!("vCPUs: {}", say(&found, what, ns, vcpu_rows.len()));
+    println!(
+        "vCPUs: {}",
+        say(&found, what, ns, &format!("{} seconds", vcpu_rows.len()))
+    );
     let found = fit(&worker_rows).context(
         "workers: requests and wake-ups can't be told apart; name runs of several rates",
     )?;
     let what = ["a request", "a wake-up"];
-    println!("workers: {}", say(&found, what, ns, worker_rows.len()));
+    println!(
+        "workers: {}",
+        say(&found, what, ns, &format!("{} seconds", worker_rows.len()))
+    );
     Ok(())
 }
 

@@ -180,6 +180,7 @@ impl Watcher {
         let past = view.now().0 - self.at.0;
         for core in &mut self.cores {
             match core.doing {
+                Doing::Rising => core.time.idle[0] += past,
                 Doing::Idle(state) | Doing::Waking(state) => {
                     core.time.idle[usize::from(state)] += past;
                 }

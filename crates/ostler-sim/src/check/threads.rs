@@ -190,8 +190,14 @@ impl<W: Work> Work for Watched<W> {
         self.inner.left(thread, cpu, now, out);
     }
 
-    fn interrupted(&mut self, cpu: CpuId, token: u64, now: Nanos, out: &mut Effects) {
-        self.inner.interrupted(cpu, token, now, out);
+    fn interrupted(
+        &mut self,
+        cpu: CpuId,
+        token: u64,
+        now: Nanos,
+        out: &mut Effects,
+    ) -> Option<Nanos> {
+        self.inner.interrupted(cpu, token, now, out)
     }
 
     fn alarm(&mut self, token: u64, now: Nanos, out: &mut Effects) {

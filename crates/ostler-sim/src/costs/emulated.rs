@@ -12,20 +12,24 @@ costs! {
 
     /// Hosts whose instructions take so long are emulated: the lab's take 4 to 10 ns, 1 unless told, and a core of 3 GHz takes a third.
     FROM = 1.0 Nanos, "docs/sim.md and scenarios/README.md: instruction_ns";
-    /// A poll of a NIC's queue, from its interrupt on.
-    POLL = 4648.0 Instructions, "bench/sim/src/bin/request.rs: softirqs of queues' cores by requests and interrupts, 395 seconds; standard error 60";
+    /// The first packet that a poll of a NIC's queue finds, beyond what each takes.
+    POLL = 1575.0 Instructions, "bench/sim/src/bin/request.rs polls: 40,457 polls of three runs of bench/sim/busy.toml at 400 to 3200 requests a second (43541f1), least squares; standard error 72";
     /// An interrupt of the NIC comes at most once in this time, and again when it is over.
     MODERATION = 200_704.0 Nanos, "drivers/net/ethernet/intel/igb/igb_main.c, igb_update_ring_itr: IGB_20K_ITR (196) where packets are small; hw/net/igb_core.c of QEMU 10.0: times 1024 ns. Interrupts of a ring are 200 to 220 us apart most often (irq:irq_handler_entry, one run of vspace-ramp's P)";
     /// An interrupt, until its softirq.
     HARDIRQ = 874.0 Instructions, "bench/sim/src/bin/request.rs softirqs: time in interrupts of queues' cores by interrupts of all of the NIC's rings, 45 seconds of vspace-ramp's P, E and R; 700 at 2400 requests a second to 1070 at 400";
     /// What it takes of a vCPU that it brings out of its guest besides.
     INTERRUPT_EXIT = 2050.0 Instructions, "Landau et al., SplitX (HotOS 2011), table 1: an exit's direct cost is 2000 cycles at 2.93 GHz, 683 ns; with HARDIRQ 2924, and bench/sim/src/bin/stops.rs has 2921 to 3418 of vCPUs that serve in vspace-ramp's P";
+    /// An interrupt of a guest's whose vCPU runs: the exit that brings it out, the one in which it is ready for that, and the one that ends it.
+    BROUGHT_OUT = 4300.0 Instructions, "docs/sim.md: exits of two vCPUs at 2400 requests a second (bench/sim/busy.toml; 43541f1): 6453 for interrupts take 2063, 5281 until the guest is ready for one 1366, and 2588 that end one 2687, by hand";
     /// A poll that sees what was sent, where the ring's vector is its own.
-    SENT = 1597.0 Instructions, "bench/sim/src/bin/request.rs polls: mean of 25,595 polls between an interrupt of `eth0-tx-*` and the softirq's end, one run of vspace-ramp's P; standard error 17. Of 25,555 for what was received it is 4791";
-    /// A message in it, and its answer.
-    SOFTIRQ = 590.0 Instructions, "bench/sim/src/bin/request.rs, likewise; standard error 90";
+    SENT = 1581.0 Instructions, "bench/sim/src/bin/request.rs polls: 40,457 polls of three runs of bench/sim/busy.toml at 400 to 3200 requests a second (43541f1), least squares; standard error 29";
+    /// A packet in it: driver, stack, switch, tap.
+    SOFTIRQ = 4961.0 Instructions, "bench/sim/src/bin/request.rs polls: 40,457 polls of three runs of bench/sim/busy.toml at 400 to 3200 requests a second (43541f1), least squares; standard error 44. (Polls of 1 to 7 packets take 8071, 12,899, 18,316, 22,191, 26,468, 31,183 and 36,157; 590 stood here, and 4648 for each interrupt, which seconds with one packet an interrupt can't tell apart)";
+    /// To wake a worker for one.
+    TAP_WAKE = 2528.0 Instructions, "bench/sim/src/bin/request.rs polls: 40,457 polls of three runs of bench/sim/busy.toml at 400 to 3200 requests a second (43541f1), least squares; standard error 62";
     /// What RPS leaves of it to the interrupt's core.
-    STEER = 295.0 Instructions, "assumed: half, as of vSPACE's fig. 11";
+    STEER = 2480.0 Instructions, "assumed: half, as of vSPACE's fig. 11";
     /// A request of memcached in its guest: the kernel's ways in and out, the thread's work, and the exit that tells the device.
     REQUEST = 42_762.0 Instructions, "bench/sim/src/bin/request.rs stretches: one run of bench/sim/busy.toml at 400 requests a second (ca34284), mean of 642 stretches that a worker woke for what was received, that told a worker and slept, 57,601, less VCPU_WAKE. (One interrupt and one request on a guest's only vCPU: 57,863, mean of 539; bench/sim/batches.toml, 5ac959b)";
     /// Of it, what its thread takes to be woken and to sleep again, which all requests share that it answers meanwhile.
@@ -47,21 +51,21 @@ costs! {
     /// A request or an answer in the client's thread, on the same emulated machine.
     CLIENT_MESSAGE = 7618.0 Instructions, "bench/sim/src/bin/request.rs client: half of what goes with a request, 15,236, in 8 seconds of vspace-ramp's P and E (R2 0.972); standard error of that 1219";
     /// What an emulated NIC and its peer take from one driver to the other's interrupt.
-    DEVICE = 5300.0 Instructions, "docs/sim.md: from the client's timer to its driver 143 us and from there to the waking of the worker 14,100 instructions (vspace-ramp's E, 400 requests a second, medians; 10 ns an instruction), 28,400 together, less the 17,000 that a simulated client takes until it has sent, and HARDIRQ, POLL and SOFTIRQ. By itself it is 5000 to 8300 (medians of bench/sim/batches.toml and of the same with nginx at 600 to 1200 requests a second, from net_dev_start_xmit of the client's NIC to irq_handler_entry of the host's, by hand; 5ac959b)";
+    DEVICE = 5000.0 Instructions, "by itself 5000 to 8300 (medians of bench/sim/batches.toml and of the same with nginx at 600 to 1200 requests a second, from net_dev_start_xmit of the client's NIC to irq_handler_entry of the host's, by hand; 5ac959b); with HARDIRQ, POLL and SOFTIRQ it is 12,400 until a worker is woken, and the lab has 14,100 (docs/sim.md: vspace-ramp's E, 400 requests a second, median)";
     /// To wake that thread.
     CLIENT_WAKE = 9308.0 Instructions, "bench/sim/src/bin/request.rs client, likewise; standard error 1063";
     /// Between ticks that a vCPU keeps when it sleeps.
     GUEST_TICK = 4_000_000.0 Nanos, "kernel/Kconfig.hz: HZ=250, Debian's; kernel/sched/idle.c: without a driver for idle states a CPU keeps its tick until that wakes it (f4c31b07b136), which the lab's guest does";
     /// A message in vhost's worker, to its guest.
-    VHOST_RX = 640.0 Instructions, "bench/sim/src/bin/request.rs stretches, of the run of REQUEST: means of 651 and 229 workers that an interrupt woke, 8000 and 8882, less VHOST_WAKE";
+    VHOST_RX = 2180.0 Instructions, "bench/sim/src/bin/request.rs received: 6379 stretches of workers that send nothing, of the runs of SENT, least squares; standard error 100. (640 stood here, of stretches with one, from which what is there once can't be told apart)";
     /// From its guest, until it leaves.
-    VHOST_TX = 2181.0 Instructions, "bench/sim/src/bin/request.rs stretches, of a trace with the host's interrupts, which are none of them: means of 109 and 664 workers that a vCPU woke (vspace-ramp's E at 400 and 1200 requests a second, three seconds each; 203d37b), until they hand it to the NIC, 5521 and 5531, less the switch (2590 with the interrupts)";
+    VHOST_TX = 2450.0 Instructions, "bench/sim/src/bin/request.rs stretches, of bench/sim/busy.toml (43541f1): from the switch until it hands it to the NIC, medians of 5781 at 400 and 1200 requests a second (means of 610 and 800: 5984 and 5945), less the switch";
     /// Of that, what it takes to take one, before it turns to what is next in the ring.
     VHOST_TAKE = 525.0 Instructions, "bench/sim/src/bin/request.rs stretches, of bench/sim/busy.toml (ca34284): from the switch to the first that leaves, means of 86, 106, 95 and 73 workers that a vCPU woke and that sent one to four and told it once, 5290, 6022, 6516 and 6875; slope";
     /// And what it takes then, before the next one leaves that it has taken with it.
-    VHOST_SENT = 2109.0 Instructions, "bench/sim/src/bin/request.rs stretches, of that run: from one that leaves to the next, of the second and later ones of those that sent three and four, means of 3948, 4721 and 5542, together 4665, less what an event's tracing takes, 900, and VHOST_TX but for VHOST_TAKE (the first often leaves alone: 7839 and 8152)";
+    VHOST_SENT = 3594.0 Instructions, "bench/sim/src/bin/request.rs stretches, of bench/sim/busy.toml (43541f1): from one that leaves to the next, of the second and later ones of those that sent three and four, 5519 (mean of 810 at 1200, 2400 and 3200 a second, of 4459 to 7251), less VHOST_TX but for VHOST_TAKE";
     /// And once all that it had taken has left.
-    VHOST_FLUSH = 3911.0 Instructions, "bench/sim/src/bin/request.rs batches: of batches.toml's run, 3478 stretches of the worker's that the vCPU woke, 8201 a message (7842 and 8585 at 900 and 1200 requests a second), of which each leaves alone, less VHOST_TX and VHOST_SENT";
+    VHOST_FLUSH = 2483.0 Instructions, "bench/sim/src/bin/request.rs batches: one run of batches.toml (43541f1), 8527 a message that leaves alone (3477 stretches), less VHOST_TX and VHOST_SENT";
     /// To stop a vCPU in its guest for another thread, the switch among it, whichever scheduler makes that: from an interrupt's exit to the switch, beyond what such an exit takes that stops nobody, and
     /// from the switch back to it to its entry.
     STOP = 9783.0 Instructions, "bench/sim/src/bin/stops.rs: mean of six vCPUs that compute, of anubis-small's traced run at 2a9c808, 13,451 stops under the kernel's scheduler (9719 to 9987) and ours (9446 to 9899)";
@@ -87,12 +91,16 @@ costs! {
     LOCK_SPIN = 196_608.0 Instructions, "kernel/locking/qspinlock_paravirt.h, pv_wait_head_or_lock: SPIN_THRESHOLD, 2^15 turns, of six instructions each in Debian's 7.3.4 (objdump); docs/sim.md: in the lab's traces vCPUs are on their cores for 2.27 ms at the median where whoever woke them lost its core to them";
     /// From the waking of one whose core sleeps to the switch to it.
     IDLE_EXIT = 6300.0 Instructions, "bench/sim/src/bin/request.rs tails: median of 3016 wake-ups on cores that slept, one run of vspace-ramp's E at 400 requests a second, 7200, less what an event's tracing takes: 8100 of 3057 where one more was traced";
+    /// From the end of a softirq that came into the idle loop to the switch to the thread that it has woken there.
+    IDLE_LEAVE = 2238.0 Instructions, "bench/sim/src/bin/request.rs polls, of the runs of SENT: mean of 6947";
     /// What a vCPU takes from the doorbell of an answer, where it sleeps then, to the switch. What it is beyond VCPU_SLEEP and THREAD_WAKE is a part of REQUEST.
     ANSWERED = 20_900.0 Instructions, "bench/sim/src/bin/request.rs stretches: medians of vCPUs that told one worker and slept, 20,600 and 21,000 (vspace-ramp's E at 400 and 1200 requests a second) and 21,200 (bench/sim/batches.toml at 200), from the doorbell that wakes a worker to the switch. (25,000 stood here, which the tails of all vCPUs have)";
     /// What it takes before the guest is told that all is sent.
-    VHOST_DONE = 3480.0 Instructions, "bench/sim/src/bin/request.rs stretches, of that run: from what a worker sends alone until it wakes the vCPU for it, median of 694 at 900 requests a second, 9500, less VHOST_SENT and VHOST_FLUSH";
-    /// To wake a vCPU that sleeps, of a worker's.
-    VHOST_TELL = 3097.0 Instructions, "bench/sim/src/bin/request.rs batches, likewise (3433 and 2787)";
+    VHOST_DONE = 2231.0 Instructions, "bench/sim/src/bin/request.rs stretches: from what a worker sends alone until it wakes the vCPU for it, means of 610 and 712 (bench/sim/busy.toml at 400 requests a second and batches.toml at 900; 43541f1), 8347 and 8274, together 8308, less VHOST_SENT and VHOST_FLUSH";
+    /// To interrupt the guest, of a worker's.
+    VHOST_TELL = 1392.0 Instructions, "bench/sim/src/bin/request.rs received: 6379 stretches of workers that send nothing, of the runs of SENT, least squares; standard error 257";
+    /// And more to wake it.
+    VHOST_TELL_WAKES = 833.0 Instructions, "bench/sim/src/bin/request.rs received: 6379 stretches of workers that send nothing, of the runs of SENT, least squares; standard error 164";
     /// To wake a worker, with the switch.
-    VHOST_WAKE = 4063.0 Instructions, "bench/sim/src/bin/request.rs stretches, of that run: median of 825 that an interrupt woke for what was received, and that woke the vCPU for it, 7800, less VHOST_RX and VHOST_TELL (900 requests a second; 8600 at 1200). Those that a vCPU wakes have 7361 once, of which VHOST_DONE is a part";
+    VHOST_WAKE = 4899.0 Instructions, "bench/sim/src/bin/request.rs received: 6379 stretches of workers that send nothing, of the runs of SENT, least squares; standard error 275";
 }

@@ -38,6 +38,8 @@ costs! {
     /// Threads moved at once at the most.
     BALANCE_BATCH = 32.0 Number, "kernel/sched/core.c: sysctl_sched_nr_migrate";
 
+    /// One that receives packets is over after so long at the most, whatever is left.
+    SOFTIRQ_BUDGET = 8_000_000.0 Nanos, "net/core/hotdata.c: netdev_budget_usecs, 2 * USEC_PER_SEC / HZ; HZ is 250, Debian's";
     /// Softirqs have a core before all threads for so long, then ksoftirqd has them.
     SOFTIRQ_TIME = 2_000_000.0 Nanos, "kernel/softirq.c: MAX_SOFTIRQ_TIME";
     /// Or for so many rounds.

@@ -86,8 +86,9 @@ mod tests {
     use super::*;
 
     /// Kinds of places that a source may be.
-    const PLACES: [&str; 9] = [
-        "kernel/", "drivers/", "include/", "crates/", "bench/", "docs/", "LAB", "table", "fig.",
+    const PLACES: [&str; 10] = [
+        "kernel/", "net/", "drivers/", "include/", "crates/", "bench/", "docs/", "LAB", "table",
+        "fig.",
     ];
 
     #[test]

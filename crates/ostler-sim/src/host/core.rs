@@ -18,6 +18,8 @@ pub enum Doing {
     Idle(u8),
     /// It leaves an idle state.
     Waking(u8),
+    /// It leaves its idle loop for a thread that has come while it was interrupted.
+    Rising,
     /// A hard interrupt.
     Hard,
     /// A softirq, before all threads.
@@ -48,6 +50,7 @@ impl CoreTime {
         }
         let account = match doing {
             Doing::Idle(state) | Doing::Waking(state) => &mut self.idle[usize::from(state)],
+            Doing::Rising => &mut self.idle[0],
             Doing::Hard => &mut self.hard,
             Doing::Soft => &mut self.soft,
             Doing::Thread => &mut self.threads,

@@ -98,6 +98,8 @@ pub struct HostCosts {
     pub balance_batch: u32,
     /// Softirqs go before threads for so long.
     pub softirq_time: u64,
+    /// One of them at the most for so long.
+    pub softirq_budget: u64,
     /// And so many rounds.
     pub softirq_restart: u32,
     /// How long work takes beside a busy sibling, parts of [`crate::work::FULL_SPEED`].
@@ -106,6 +108,8 @@ pub struct HostCosts {
     pub idle_exit: [u64; IDLE_STATES],
     /// And for an interrupt.
     pub idle_interrupt: [u64; IDLE_STATES],
+    /// From the end of interrupts that came into the idle loop to the switch, for a thread that has come meanwhile; 0: nothing beyond the switch.
+    pub idle_leave: u64,
     /// The shortest stay that is worth it.
     pub idle_stay: [u64; IDLE_STATES],
     /// What a core takes in each, mW.
@@ -165,6 +169,7 @@ impl HostCosts {
             busy_factor: number(table::BUSY_FACTOR),
             balance_batch: number(table::BALANCE_BATCH) as u32,
             softirq_time: time(table::SOFTIRQ_TIME),
+            softirq_budget: time(table::SOFTIRQ_BUDGET),
             softirq_restart: number(table::SOFTIRQ_RESTART) as u32,
             smt: (2 * 1024 * 1024 / number(table::SMT_GAIN)) as u32,
             idle_exit: match kernel {
@@ -175,6 +180,10 @@ impl HostCosts {
             idle_interrupt: match kernel {
                 Kernel::Linux6_12 => states,
                 Kernel::Linux7_3 => [0; IDLE_STATES],
+            },
+            idle_leave: match kernel {
+                Kernel::Linux6_12 => 0,
+                Kernel::Linux7_3 => time(emulated::IDLE_LEAVE),
             },
             idle_stay: [table::C1_STAY, table::C1E_STAY, table::C6_STAY].map(time),
             idle_power: [table::POWER_C1, table::POWER_C1E, table::POWER_C6].map(number),

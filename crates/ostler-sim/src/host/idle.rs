@@ -30,6 +30,16 @@ impl Host {
         }
     }
 
+    /// Whether a core that was interrupted in its idle loop leaves that now, for a thread that has come meanwhile. It takes its time, and less than where the core slept.
+    #[inline]
+    pub(super) fn rises(&self, cpu: u32) -> bool {
+        let core = &self.cores[cpu as usize];
+        core.running == NONE
+            && self.costs.idle_leave > 0
+            && matches!(core.doing, Doing::Hard | Doing::Soft)
+            && !self.without_threads(cpu)
+    }
+
     /// A tick of a core that sleeps: the governor stops no tick for a sleep that it takes to be short, and so looks again (`kernel/sched/idle.c`,
     /// cpuidle_idle_call). A core that has nothing to do any more is in the deepest state a few ticks later, whatever its last sleeps were.
     pub(super) fn tick_asleep<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {

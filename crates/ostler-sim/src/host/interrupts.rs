@@ -1,8 +1,8 @@
 //! What goes before threads on a core, and what doesn't any longer.
 //!
-//! Softirqs run when the last hard interrupt is over, in rounds: what is there when one begins, then what has come meanwhile. After
+//! Softirqs run when the last hard interrupt is over, in rounds: what is there when one begins, then what has come meanwhile. One that isn't over goes on before the next ([`Work::interrupted`]), for 8 ms at the most (`net_rx_action`).
 //! (A thread may hold them off for a while, [`Work::holds_softirqs`]: then they run at its end.)
-//! 2 ms, or ten rounds, or once a thread is to be switched to, the rest is left to ksoftirqd, a thread as any other (`handle_softirqs`).
+//! After 2 ms, or ten rounds, or once a thread is to be switched to, the rest is left to ksoftirqd, a thread as any other (`handle_softirqs`).
 //! The next interrupt has softirqs run at its end again, whether or not ksoftirqd has come to run: since 6.4 it isn't waited for.
 
 use ostler_model::{CpuId, Nanos};
@@ -53,7 +53,7 @@ impl Host {
                 self.reckon(cpu, scene.now());
                 self.turn_to(cpu, Doing::Hard, scene);
             }
-            Doing::Soft | Doing::Hard | Doing::Waking(_) => {}
+            Doing::Soft | Doing::Hard | Doing::Waking(_) | Doing::Rising => {}
         }
     }
 
@@ -98,11 +98,7 @@ impl Host {
         let core = &mut self.cores[cpu as usize];
         core.deferred = false;
         if let Some(done) = core.hard.pop_front() {
-            let (now, before) = (scene.now(), scene.out.0.len());
-            scene
-                .work
-                .interrupted(CpuId(cpu), done.token, now, scene.out);
-            scene.out.of_interrupt(before);
+            was_interrupted(cpu, done.token, scene);
         }
         self.proceed(cpu, scene);
     }
@@ -110,33 +106,43 @@ impl Host {
     /// A softirq is over.
     pub(super) fn end_soft<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
         let now = scene.now();
-        let core = &mut self.cores[cpu as usize];
-        core.round = core.round.saturating_sub(1);
-        if let Some(done) = core.soft.pop_front() {
-            let before = scene.out.0.len();
-            scene
-                .work
-                .interrupted(CpuId(cpu), done.token, now, scene.out);
-            scene.out.of_interrupt(before);
+        if let Some(done) = self.cores[cpu as usize].soft.pop_front()
+            && let Some(work) = was_interrupted(cpu, done.token, scene)
+        {
+            let core = &mut self.cores[cpu as usize];
+            core.soft.push_front(Interrupt { work, ..done });
+            if now.0 - core.soft_since.0 >= self.costs.softirq_budget {
+                self.defer(cpu, scene);
+            }
+            self.proceed(cpu, scene);
+            return;
         }
         let core = &mut self.cores[cpu as usize];
+        core.round = core.round.saturating_sub(1);
         if core.round == 0 && !core.soft.is_empty() {
             core.rounds += 1;
             let long = now.0 - core.soft_since.0 >= self.costs.softirq_time;
             if long || core.rounds >= self.costs.softirq_restart || core.resched {
-                core.deferred = true;
-                self.counters.ksoftirqd += 1;
-                if self.threads[cpu as usize].state == State::Asleep {
-                    self.wake(cpu, Some(cpu), now);
-                    if let Some(tracer) = scene.out.tracer() {
-                        tracer.wakes(now, Some(CpuId(cpu)), ThreadId(cpu), CpuId(cpu));
-                    }
-                }
+                self.defer(cpu, scene);
             } else {
                 core.round = core.soft.len();
             }
         }
         self.proceed(cpu, scene);
+    }
+
+    /// Leaves softirqs to ksoftirqd.
+    fn defer<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
+        let now = scene.now();
+        let core = &mut self.cores[cpu as usize];
+        (core.deferred, core.round) = (true, 0);
+        self.counters.ksoftirqd += 1;
+        if self.threads[cpu as usize].state == State::Asleep {
+            self.wake(cpu, Some(cpu), now);
+            if let Some(tracer) = scene.out.tracer() {
+                tracer.wakes(now, Some(CpuId(cpu)), ThreadId(cpu), CpuId(cpu));
+            }
+        }
     }
 
     /// What ksoftirqd has to do.
@@ -161,11 +167,12 @@ impl Host {
         };
         first.work = first.work.saturating_sub(done);
         if core.left == 0 && first.work == Nanos::ZERO {
-            let token = first.token;
+            let done = *first;
             core.soft.pop_front();
-            let (now, before) = (scene.now(), scene.out.0.len());
-            scene.work.interrupted(CpuId(cpu), token, now, scene.out);
-            scene.out.of_interrupt(before);
+            if let Some(work) = was_interrupted(cpu, done.token, scene) {
+                let more = Interrupt { work, ..done };
+                self.cores[cpu as usize].soft.push_front(more);
+            }
         }
     }
 
@@ -182,4 +189,12 @@ impl Host {
             && core.fair == 0
             && self.boost.as_ref().is_none_or(|boost| boost.is_clear(cpu))
     }
+}
+
+/// What an interrupt was for is seen to. How much more a softirq does before it is over.
+fn was_interrupted<W: Work>(cpu: u32, token: u64, scene: &mut Scene<'_, W>) -> Option<Nanos> {
+    let (now, before) = (scene.now(), scene.out.0.len());
+    let more = scene.work.interrupted(CpuId(cpu), token, now, scene.out);
+    scene.out.of_interrupt(before);
+    more
 }

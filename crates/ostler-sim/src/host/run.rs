@@ -56,7 +56,7 @@ impl Host {
             }
             Doing::Hard => lessen(core.hard.front_mut(), progress(past, factor)),
             Doing::Soft => lessen(core.soft.front_mut(), progress(past, factor)),
-            Doing::Idle(_) | Doing::Waking(_) => return,
+            Doing::Idle(_) | Doing::Waking(_) | Doing::Rising => return,
         }
         if running != NONE {
             let thread = &mut self.threads[running as usize];
@@ -164,6 +164,7 @@ impl Host {
                 self.costs.idle_exit[usize::from(state)]
             }
             Doing::Waking(state) => self.costs.idle_interrupt[usize::from(state)],
+            Doing::Rising => self.costs.idle_leave,
             Doing::Hard => wall(core.hard.front().map_or(0, |first| first.work.0), factor),
             Doing::Soft => wall(core.soft.front().map_or(0, |first| first.work.0), factor),
             Doing::Thread if core.left == u64::MAX => return scene.queue.clear(cpu),
@@ -190,7 +191,7 @@ impl Host {
         self.reckon(cpu, now);
         match self.cores[cpu as usize].doing {
             Doing::Idle(_) => {}
-            Doing::Waking(_) => self.proceed(cpu, scene),
+            Doing::Waking(_) | Doing::Rising => self.proceed(cpu, scene),
             Doing::Hard => self.end_hard(cpu, scene),
             Doing::Soft => self.end_soft(cpu, scene),
             Doing::Thread => {
@@ -276,6 +277,10 @@ impl Host {
     /// A core goes on with whatever comes first.
     pub(super) fn proceed<W: Work>(&mut self, cpu: u32, scene: &mut Scene<'_, W>) {
         if self.begin_interrupts(cpu, scene) {
+            return;
+        }
+        if self.rises(cpu) {
+            self.turn_to(cpu, Doing::Rising, scene);
             return;
         }
         let core = &self.cores[cpu as usize];

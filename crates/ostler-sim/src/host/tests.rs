@@ -125,8 +125,9 @@ impl Work for Actors {
         }
     }
 
-    fn interrupted(&mut self, _: CpuId, _: u64, _: Nanos, _: &mut Effects) {
+    fn interrupted(&mut self, _: CpuId, _: u64, _: Nanos, _: &mut Effects) -> Option<Nanos> {
         self.interrupts += 1;
+        None
     }
 
     fn alarm(&mut self, token: u64, now: Nanos, out: &mut Effects) {

@@ -109,11 +109,9 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// It interrupts a vCPU, which takes so much if that sleeps; what it does itself goes before that.
-    pub fn tells(&mut self, asleep: bool, takes: Nanos) {
-        if asleep {
-            self.settling.0 += takes.0;
-        }
+    /// It interrupts a vCPU, which takes so much, and so much more if that sleeps; what it does itself goes before that.
+    pub fn tells(&mut self, takes: Nanos, asleep: bool, wakes: Nanos) {
+        self.settling.0 += takes.0 + if asleep { wakes.0 } else { 0 };
     }
 
     /// Turns to what is next, if there is anything: to the first of it where it takes them one at a time, else to all of it, up to a batch.

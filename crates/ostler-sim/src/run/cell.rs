@@ -128,7 +128,7 @@ struct Played<'a, W> {
 }
 
 /// What Linux calls the threads of guests.
-fn names(own: u32, guests: &[StewardGuest]) -> Names {
+fn names(own: u32, guests: &[StewardGuest], taps: Vec<String>) -> Names {
     let mut names = BTreeMap::new();
     for guest in guests {
         for (vcpu, thread) in guest.vcpus.iter().enumerate() {
@@ -138,7 +138,7 @@ fn names(own: u32, guests: &[StewardGuest]) -> Names {
             names.insert(worker.0, format!("vhost-{}", 1000 + guest.number));
         }
     }
-    Names { own, names }
+    Names { own, names, taps }
 }
 
 impl<'a, W: Housed> Played<'a, W> {
@@ -159,7 +159,10 @@ impl<'a, W: Housed> Played<'a, W> {
             world.trace();
         }
         let guests = house(&mut world, host.under_test, policy.weights)?;
-        let names = run.watch.trace.then(|| names(host.cpus.count(), &guests));
+        let names = run.watch.trace.then(|| {
+            let taps = of.guests.iter().map(|at| scenario.guests[*at].name.clone());
+            names(host.cpus.count(), &guests, taps.collect())
+        });
         let mut numbers = Numbers::new();
         for (number, at) in (0..).zip(&of.guests) {
             let name = scenario.guests[*at].name.clone();

@@ -49,7 +49,9 @@ impl Work for Fakes {
         *left = left.saturating_sub(work.0);
     }
 
-    fn interrupted(&mut self, _: CpuId, _: u64, _: Nanos, _: &mut Effects) {}
+    fn interrupted(&mut self, _: CpuId, _: u64, _: Nanos, _: &mut Effects) -> Option<Nanos> {
+        None
+    }
 
     fn alarm(&mut self, token: u64, _: Nanos, out: &mut Effects) {
         let known = &mut self.threads[token as usize - self.first as usize];

@@ -527,18 +527,25 @@ impl Work for Tenants {
         }
     }
 
-    fn interrupted(&mut self, cpu: CpuId, token: u64, now: Nanos, out: &mut Effects) {
+    fn interrupted(
+        &mut self,
+        cpu: CpuId,
+        token: u64,
+        now: Nanos,
+        out: &mut Effects,
+    ) -> Option<Nanos> {
         let number = token & !KIND;
         let poller = number as u32;
         match token & KIND {
-            HARD => self.poll(poller, now, out),
-            SOFT => self.polled(poller, cpu, now, out),
+            HARD => self.begin_poll(poller, now, out),
+            SOFT => return self.polled(poller, cpu, now, out),
             SENT_HARD => self.sees_sent(poller, out),
             SENT_SOFT => self.saw_sent(poller, now, out),
             TICK => self.ticked((number >> 24) as u32, (number & 0xff_ffff) as u32, cpu, out),
             TIMER => self.timed((number >> 24) as u32, (number & 0xff_ffff) as u32, cpu, out),
             _ => {}
         }
+        None
     }
 
     fn alarm(&mut self, token: u64, now: Nanos, out: &mut Effects) {

@@ -8,7 +8,7 @@
 use ostler_model::{CpuId, Nanos};
 
 use super::{SENT, SENT_HARD, SENT_SOFT, Tenants};
-use crate::net::nic::NicSpec;
+use crate::net::nic::{Napi, NicSpec};
 use crate::work::Effects;
 
 impl Tenants {
@@ -19,7 +19,7 @@ impl Tenants {
         };
         let sender = &mut self.nic.senders[ring as usize];
         sender.gone = true;
-        if !sender.active && !sender.alarm {
+        if (self.nic.spec.echoes || sender.napi == Napi::Idle) && !sender.alarm {
             self.says_sent(ring, false, now, out);
         }
     }
@@ -36,7 +36,7 @@ impl Tenants {
             out.alarm(at, SENT | u64::from(ring));
             return;
         }
-        sender.active = true;
+        sender.napi.raise();
         sender.cpu = sender.irq;
         // Where there are echoes the alarm is what lets no other come: once it is over, the next one may at once.
         if !echoes {
@@ -54,7 +54,7 @@ impl Tenants {
         let echo = self.nic.spec.echoes;
         let sender = &mut self.nic.senders[ring as usize];
         sender.alarm = false;
-        if (echo || sender.gone) && !sender.active {
+        if echo || (sender.gone && sender.napi == Napi::Idle) {
             self.says_sent(ring, echo, now, out);
         }
     }
@@ -63,13 +63,17 @@ impl Tenants {
     pub(super) fn sees_sent(&mut self, ring: u32, out: &mut Effects) {
         let sender = &mut self.nic.senders[ring as usize];
         sender.gone = false;
+        // One that is at it already sees to that, too.
+        if sender.napi.polls() {
+            return;
+        }
         out.softirq(sender.cpu, SENT_SOFT | u64::from(ring), self.costs.sent);
     }
 
     /// The softirq is over; what was sent meanwhile has the next.
     pub(super) fn saw_sent(&mut self, ring: u32, now: Nanos, out: &mut Effects) {
         let sender = &mut self.nic.senders[ring as usize];
-        sender.active = false;
+        sender.napi = Napi::Idle;
         if sender.gone && !sender.alarm {
             self.says_sent(ring, false, now, out);
         }

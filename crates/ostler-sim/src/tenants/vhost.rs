@@ -10,16 +10,18 @@ use crate::net::vhost::{Doing, Word};
 use crate::work::{Effect, Effects, Next};
 
 impl Tenants {
-    /// A worker has something to do.
-    pub(super) fn rouse(&mut self, worker: u32, cpu: Option<CpuId>, out: &mut Effects) {
+    /// A worker has something to do. Whether that wakes it.
+    pub(super) fn rouse(&mut self, worker: u32, cpu: Option<CpuId>, out: &mut Effects) -> bool {
         let worker = &mut self.workers[worker as usize];
-        if !std::mem::replace(&mut worker.awake, true) {
+        let wakes = !std::mem::replace(&mut worker.awake, true);
+        if wakes {
             worker.settling = self.costs.vhost_sleep;
             out.0.push(Effect::Notify {
                 thread: worker.thread,
                 from: cpu,
             });
         }
+        wakes
     }
 
     pub(super) fn vhost_next(&mut self, number: u32, cpu: CpuId, now: Nanos) -> Next {
@@ -218,7 +220,11 @@ impl Tenants {
             return;
         }
         worker.interrupts += 1;
-        worker.tells(vcpu.sleeps(), self.costs.vhost_tell);
+        worker.tells(
+            self.costs.vhost_tell,
+            vcpu.sleeps(),
+            self.costs.vhost_tell_wakes,
+        );
         if let Some(tracer) = out.tracer() {
             tracer.see(now, cpu, Seen::Rings);
         }
@@ -242,7 +248,11 @@ impl Tenants {
         let v = worker.queue % guest.vcpus_active;
         let vcpu = &mut guest.vcpus[v as usize];
         vcpu.pending |= 1 << worker.queue;
-        worker.tells(vcpu.sleeps(), self.costs.vhost_tell);
+        worker.tells(
+            self.costs.vhost_tell,
+            vcpu.sleeps(),
+            self.costs.vhost_tell_wakes,
+        );
         if let Some(tracer) = out.tracer() {
             tracer.see(now, cpu, Seen::Rings);
         }

@@ -7,7 +7,7 @@ use crate::ftrace::Seen;
 use crate::load::PACKETS;
 use crate::load::connections::{Connections, Lost};
 use crate::load::end::Request;
-use crate::net::nic::{NicSpec, TURN, WATCHDOG};
+use crate::net::nic::{Napi, NicSpec, TURN, WATCHDOG};
 use crate::net::vhost::TAP;
 use crate::net::{Loss, Stage};
 use crate::path::Distance;
@@ -195,12 +195,14 @@ impl Tenants {
             return;
         }
         entry.ring.push_back(message);
-        let idle = !entry.active && !entry.alarm;
+        let masked =
+            entry.napi != Napi::Idle && !(self.nic.spec.echoes && poller < self.nic.queue_count());
+        let entry = &self.nic.pollers[poller as usize];
+        let idle = !masked && !entry.alarm;
         self.net.enter(now, message, Stage::Ring, poller);
         if idle && from == Some(self.nic.pollers[poller as usize].cpu) {
             // The same core: a softirq, and nobody to interrupt.
-            self.nic.pollers[poller as usize].active = true;
-            self.poll(poller, now, out);
+            self.begin_poll(poller, now, out);
         } else if idle {
             self.raise(poller, false, now, out);
         }
@@ -227,8 +229,7 @@ impl Tenants {
                 return;
             }
         }
-        entry.active = true;
-        entry.fresh = poller < queues;
+        entry.napi.raise();
         // Where there are echoes the alarm is what lets no other come: once it is over, the next one may at once.
         if poller >= queues || !echoes {
             entry.raised = Some(now);
@@ -246,22 +247,40 @@ impl Tenants {
         let echo = self.nic.spec.echoes;
         let entry = &mut self.nic.pollers[poller as usize];
         entry.alarm = false;
-        if !entry.active && (echo || !entry.ring.is_empty()) {
+        if echo || (entry.napi == Napi::Idle && !entry.ring.is_empty()) {
             self.raise(poller, echo, now, out);
         }
     }
 
-    /// A softirq begins a turn.
-    pub(super) fn poll(&mut self, poller: u32, now: Nanos, out: &mut Effects) {
+    /// A poller's interrupt is over, and its softirq follows; where that is at it already it looks once more.
+    pub(super) fn begin_poll(&mut self, poller: u32, now: Nanos, out: &mut Effects) {
+        let queues = self.nic.queue_count();
+        let entry = &mut self.nic.pollers[poller as usize];
+        entry.fresh = poller < queues;
+        if entry.napi.polls() {
+            return;
+        }
+        if let Some(work) = self.poll(poller, Nanos::ZERO, now) {
+            let cpu = self.nic.pollers[poller as usize].cpu;
+            out.softirq(cpu, SOFT | u64::from(poller), work);
+        }
+    }
+
+    /// A softirq begins a turn, and has so much to do besides. How much it does; `None`: it is over.
+    fn poll(&mut self, poller: u32, besides: Nanos, now: Nanos) -> Option<Nanos> {
         let queue = (poller < self.nic.queue_count()).then_some(poller as usize);
         let steered = queue.is_some_and(|queue| !self.nic.steering[queue].rps.is_empty());
+        let one_at_a_time = self.costs.one_at_a_time();
         let entry = &mut self.nic.pollers[poller as usize];
         let cpu = entry.cpu;
         let mut batch = std::mem::take(&mut entry.batch);
-        let count = entry.ring.len().min(TURN);
+        let turn = if one_at_a_time { 1 } else { TURN };
+        let count = entry.ring.len().min(turn);
         batch.extend(entry.ring.drain(..count));
         let fresh = std::mem::take(&mut entry.fresh);
-        let mut work = if fresh { self.costs.poll.0 } else { 0 };
+        // Where packets go up one by one it is the first of them that a poll takes more for, and one that finds none takes next to nothing.
+        let first = fresh && (!one_at_a_time || !batch.is_empty());
+        let mut work = besides.0 + if first { self.costs.poll.0 } else { 0 };
         for message in &batch {
             self.net.enter(now, *message, Stage::Softirq, poller);
             let (packets, asks) = {
@@ -294,17 +313,25 @@ impl Tenants {
         }
         let entry = &mut self.nic.pollers[poller as usize];
         // To find nothing takes its time, too.
-        entry.active = fresh || !batch.is_empty();
-        entry.batch = batch;
-        if entry.active {
-            out.softirq(cpu, SOFT | u64::from(poller), Nanos(work));
+        let goes_on = fresh || !batch.is_empty() || besides > Nanos::ZERO;
+        if !goes_on {
+            entry.napi = Napi::Idle;
         }
+        entry.batch = batch;
+        goes_on.then_some(Nanos(work))
     }
 
-    /// A softirq has finished a turn on a core.
-    pub(super) fn polled(&mut self, poller: u32, cpu: CpuId, now: Nanos, out: &mut Effects) {
+    /// A softirq has finished a turn on a core. How much it does in its next, where that is of the same poll.
+    pub(super) fn polled(
+        &mut self,
+        poller: u32,
+        cpu: CpuId,
+        now: Nanos,
+        out: &mut Effects,
+    ) -> Option<Nanos> {
         let mut batch = std::mem::take(&mut self.nic.pollers[poller as usize].batch);
         let queue = (poller < self.nic.queue_count()).then_some(poller as usize);
+        let mut woken = 0;
         for message in batch.drain(..) {
             let hash = {
                 let message = self.net.message_mut(message);
@@ -319,11 +346,19 @@ impl Tenants {
                     let backlog = self.nic.backlog(target);
                     self.offer(backlog, message, Loss::Backlog, Some(cpu), now, out);
                 }
-                None => self.tap(message, cpu, now, out),
+                None => woken += u64::from(self.tap(message, cpu, now, out)),
             }
         }
-        self.nic.pollers[poller as usize].batch = batch;
-        self.poll(poller, now, out);
+        let wakes = Nanos(self.costs.tap_wake.0 * woken);
+        let entry = &mut self.nic.pollers[poller as usize];
+        entry.batch = batch;
+        let work = self.poll(poller, wakes, now)?;
+        if self.costs.one_at_a_time() {
+            return Some(work);
+        }
+        let cpu = self.nic.pollers[poller as usize].cpu;
+        out.softirq(cpu, SOFT | u64::from(poller), work);
+        None
     }
 
     /// A penalty on a core whose node's memory is crowded.
@@ -359,17 +394,17 @@ impl Tenants {
         self.ground.distance(self.net.message(message).cpu, cpu) == Distance::Far
     }
 
-    /// A message passes the tap of the guest that it is for.
-    pub(super) fn tap(&mut self, message: u32, cpu: CpuId, now: Nanos, out: &mut Effects) {
+    /// A message passes the tap of the guest that it is for. Whether that wakes its worker.
+    pub(super) fn tap(&mut self, message: u32, cpu: CpuId, now: Nanos, out: &mut Effects) -> bool {
         let (load, hop, hash, flow) = {
             let message = self.net.message(message);
             (message.load, message.hop, message.hash, message.flow)
         };
-        let guest = self.clients[load as usize].spec.route[hop as usize];
-        let guest = &self.guests[guest as usize];
+        let number = self.clients[load as usize].spec.route[hop as usize];
+        let guest = &self.guests[number as usize];
         if guest.dead {
             self.lose(message, Loss::Dead, now, out);
-            return;
+            return false;
         }
         let queues = guest.queues_active.max(1);
         let known = self.learned.queue(flow, hop, queues, now);
@@ -377,14 +412,19 @@ impl Tenants {
         let worker = guest.workers[queue as usize];
         if self.workers[worker as usize].tap.len() >= TAP {
             self.lose(message, Loss::Tap, now, out);
-            return;
+            return false;
         }
         self.flows
             .count(self.nic.queue(hash), load, hash, Some(hop));
         self.net.message_mut(message).tapped = now;
+        if let Some(tracer) = out.tracer() {
+            let asks = !self.net.message(message).acknowledges;
+            let guest = number;
+            tracer.see(now, cpu, Seen::Taps { guest, queue, asks });
+        }
         self.net.enter(now, message, Stage::Tap, worker);
         self.workers[worker as usize].tap.push_back(message);
-        self.rouse(worker, Some(cpu), out);
+        self.rouse(worker, Some(cpu), out)
     }
 
     /// A message leaves a queue of a guest's tap: for the next guest of its route, or for its client.

@@ -320,6 +320,7 @@ fn an_interrupt_waits_for_no_switch() {
     let costs = HostCosts {
         idle_exit: [70_000; 3],
         idle_interrupt: [0; 3],
+        idle_leave: 0,
         ..costs_of(&one, Kernel::Linux7_3)
     };
     let nap = Habit::Nap {

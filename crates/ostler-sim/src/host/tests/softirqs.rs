@@ -14,12 +14,19 @@ impl Work for Again {
 
     fn ran(&mut self, _: ThreadId, _: CpuId, _: Nanos, _: Nanos, _: &mut Effects) {}
 
-    fn interrupted(&mut self, cpu: CpuId, token: u64, _: Nanos, out: &mut Effects) {
+    fn interrupted(
+        &mut self,
+        cpu: CpuId,
+        token: u64,
+        _: Nanos,
+        out: &mut Effects,
+    ) -> Option<Nanos> {
         let left = &mut self.left[token as usize];
         if *left > 0 {
             *left -= 1;
             out.softirq(cpu, token, Nanos(20_000));
         }
+        None
     }
 
     fn alarm(&mut self, _: u64, _: Nanos, _: &mut Effects) {}
@@ -52,6 +59,117 @@ fn ksoftirqd_does_not_sleep_on_what_its_own_turn_brings() {
     assert_eq!(world.host.interrupts_pending(CpuId(0)), 0);
     let view = world.host.view(world.now());
     assert!(view.thread_time(ThreadId(0)).ran > 10_000_000);
+}
+
+/// A thread that sleeps, and a softirq that wakes it and goes on, step by step.
+struct Polls {
+    thread: ThreadId,
+    /// Steps that it still has, and what each takes.
+    left: u32,
+    each: Nanos,
+    /// Whether the thread has something to do, and when it had the core for it first.
+    woken: bool,
+    began: Option<Nanos>,
+    /// When the last step ended.
+    over: Nanos,
+}
+
+impl Work for Polls {
+    fn next(&mut self, _: ThreadId, _: CpuId, now: Nanos, _: &mut Effects) -> Next {
+        if !std::mem::take(&mut self.woken) {
+            return Next::Sleep;
+        }
+        self.began.get_or_insert(now);
+        Next::Run(Nanos(5000))
+    }
+
+    fn ran(&mut self, _: ThreadId, _: CpuId, _: Nanos, _: Nanos, _: &mut Effects) {}
+
+    fn interrupted(
+        &mut self,
+        cpu: CpuId,
+        token: u64,
+        now: Nanos,
+        out: &mut Effects,
+    ) -> Option<Nanos> {
+        if token == 0 {
+            out.softirq(cpu, 1, self.each);
+            return None;
+        }
+        if !std::mem::replace(&mut self.woken, true) {
+            out.notify_from(self.thread, cpu);
+        }
+        self.over = now;
+        self.left -= 1;
+        (self.left > 0).then_some(self.each)
+    }
+
+    fn alarm(&mut self, _: u64, _: Nanos, _: &mut Effects) {}
+
+    fn slowdown(&self, _: ThreadId, _: CpuId) -> u32 {
+        FULL_SPEED
+    }
+}
+
+/// A core that sleeps and is interrupted once; the softirq has so many steps of 10 us, the first of which wakes a thread there.
+fn polls(steps: u32, kernel: Kernel) -> World<Polls> {
+    let one = topology(1, 1, 1, false);
+    let mut costs = costs_of(&one, kernel);
+    costs.idle_leave = 7000;
+    let polls = Polls {
+        thread: ThreadId(0),
+        left: steps,
+        each: Nanos::from_micros(10),
+        woken: false,
+        began: None,
+        over: Nanos::ZERO,
+    };
+    let mut world = World::new(&one, costs, polls);
+    let spawn = Spawn {
+        allowed: all(),
+        ..Spawn::default()
+    };
+    world.work.thread = world.host.spawn(spawn, Nanos::ZERO);
+    world.run(Nanos::from_millis(1)).expect("time goes on");
+    let interrupt = Interrupt {
+        kind: Kind::Device,
+        token: 0,
+        work: Nanos(1000),
+    };
+    world
+        .act(|host, scene| host.interrupt(0, interrupt, scene))
+        .expect("time goes on");
+    world.run(Nanos::from_millis(60)).expect("time goes on");
+    world
+}
+
+#[test]
+fn a_softirq_goes_on_before_the_thread_that_it_has_woken() {
+    let world = polls(20, Kernel::Linux7_3);
+    let began = world.work.began.expect("it was woken");
+    assert_eq!(world.work.left, 0);
+    // All of it is one, and then the core leaves its idle loop: it slept for nobody who comes now.
+    let rises = began.0 - world.work.over.0;
+    assert_eq!(rises, 7000);
+    assert_eq!(world.host.counters.ksoftirqd, 0);
+    let took = world.host.view(world.now()).core_time(CpuId(0)).soft;
+    assert_eq!(took, 200_000);
+}
+
+/// `net_rx_action` gives up after 8 ms, and the rest is ksoftirqd's, which shares the core.
+#[test]
+fn a_softirq_that_goes_on_for_too_long_is_left_to_ksoftirqd() {
+    let world = polls(2000, Kernel::Linux7_3);
+    let began = world.work.began.expect("it was woken");
+    assert_eq!(world.work.left, 0);
+    assert!(world.host.counters.ksoftirqd > 0);
+    let took = world.host.view(world.now()).core_time(CpuId(0)).soft;
+    assert_eq!(took, 8_000_000, "and not a step more");
+    assert!(began < world.work.over, "the thread waits for no end of it");
+    let view = world.host.view(world.now());
+    // With what it takes to switch to it.
+    let ran = view.thread_time(ThreadId(0)).ran;
+    assert!((12_000_000..12_100_000).contains(&ran), "{ran}");
 }
 
 /// Threads that work in turn for a while with softirqs held off and for a while without, but for the last, which never holds any. An interrupt of a device brings a softirq.
@@ -103,7 +221,13 @@ impl Work for Holders {
         self.on = None;
     }
 
-    fn interrupted(&mut self, cpu: CpuId, token: u64, now: Nanos, out: &mut Effects) {
+    fn interrupted(
+        &mut self,
+        cpu: CpuId,
+        token: u64,
+        now: Nanos,
+        out: &mut Effects,
+    ) -> Option<Nanos> {
         if token == 0 {
             self.raised.push_back(now);
             out.softirq(cpu, 1, Nanos(3000));
@@ -115,6 +239,7 @@ impl Work for Holders {
             let raised = self.raised.pop_front().expect("each was raised");
             self.waits.push(now.0 - raised.0);
         }
+        None
     }
 
     fn alarm(&mut self, _: u64, _: Nanos, _: &mut Effects) {}

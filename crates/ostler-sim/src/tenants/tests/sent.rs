@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::net::nic::Napi;
 use crate::work::{Effect, Effects, Kind};
 
 /// A guest of four queue pairs and vCPUs that is asked at even times, behind a NIC of four queues.
@@ -240,14 +241,75 @@ fn an_interrupt_that_finds_nothing_takes_what_it_takes_to_look() {
     let tenants = &mut world.work.inner;
     tenants.costs.poll = poll;
     let mut out = Effects::default();
-    tenants.nic.pollers[0].fresh = true;
-    tenants.poll(0, Nanos::ZERO, &mut out);
+    tenants.begin_poll(0, Nanos::ZERO, &mut out);
     let [Effect::Interrupt { interrupt, .. }] = out.0[..] else {
         panic!("{:?}", out.0);
     };
     assert_eq!((interrupt.kind, interrupt.work), (Kind::Softirq, poll));
     // And then it is over.
     out.0.clear();
-    tenants.polled(0, CpuId(0), poll, &mut out);
-    assert!(out.0.is_empty() && !tenants.nic.pollers[0].active);
+    assert_eq!(tenants.polled(0, CpuId(0), poll, &mut out), None);
+    assert!(out.0.is_empty() && tenants.nic.pollers[0].napi == Napi::Idle);
+}
+
+#[test]
+fn where_packets_go_up_one_by_one_workers_are_woken_at_once_and_a_poll_goes_on_until_there_is_none()
+{
+    let us = Nanos::from_micros;
+    let echoes = NicSpec {
+        moderation: us(200),
+        echoes: true,
+        ..NicSpec::default()
+    };
+    let mut world = asked(100.0, echoes, Nanos::ZERO);
+    let tenants = &mut world.work.inner;
+    let costs = &mut tenants.costs;
+    (costs.poll, costs.softirq, costs.tap_wake) = (us(10), us(40), us(20));
+    costs.vhost_sent = us(1);
+    let mut out = Effects::default();
+    let send = |tenants: &mut Tenants, at, out: &mut Effects| {
+        let message = tenants.net.send(us(at), 0, 7, us(at), PACKETS);
+        tenants.net.message_mut(message).hash = 0;
+        tenants.comes_in(message, us(at), out);
+    };
+    let device = |out: &mut Effects| {
+        let of = |effect: &Effect| match effect {
+            Effect::Interrupt { interrupt, .. } => Some((interrupt.kind, interrupt.work)),
+            _ => None,
+        };
+        let all: Vec<_> = out.0.iter().filter_map(of).collect();
+        let wakes = out.0.iter().any(|e| matches!(e, Effect::Notify { .. }));
+        out.0.clear();
+        (all, wakes)
+    };
+    let hard = (Kind::Device, tenants.costs.hardirq);
+    send(tenants, 0, &mut out);
+    assert_eq!(device(&mut out), (vec![hard], false));
+    send(tenants, 1, &mut out);
+    assert_eq!(device(&mut out), (vec![], false), "within the time");
+    // The first of two: what a poll takes that finds any, and its own.
+    tenants.begin_poll(0, us(2), &mut out);
+    assert_eq!(device(&mut out), (vec![(Kind::Softirq, us(50))], false));
+    assert_eq!(
+        tenants.polled(0, CpuId(0), us(52), &mut out),
+        Some(us(20 + 40)),
+        "the worker is woken, and there is another"
+    );
+    assert_eq!(device(&mut out), (vec![], true));
+    let worker = tenants.workers.iter().find(|worker| !worker.tap.is_empty());
+    assert_eq!(worker.expect("one has it").tap.len(), 1);
+    // When the time is over the next interrupt comes, whoever polls: no second softirq, and another look.
+    tenants.alarmed(0, us(100), &mut out);
+    assert_eq!(device(&mut out), (vec![hard], false));
+    tenants.begin_poll(0, us(101), &mut out);
+    assert_eq!(device(&mut out), (vec![], false));
+    let last = tenants.polled(0, CpuId(0), us(112), &mut out);
+    assert_eq!(last, Some(Nanos::ZERO), "it looks, which takes nothing");
+    assert_eq!(device(&mut out), (vec![], false), "its worker is awake");
+    assert_eq!(tenants.polled(0, CpuId(0), us(112), &mut out), None);
+    let poller = &tenants.nic.pollers[0];
+    assert_eq!((poller.napi, poller.interrupts), (Napi::Idle, 2));
+    // And what comes then has one at once: the echo was the last.
+    send(tenants, 120, &mut out);
+    assert_eq!(device(&mut out), (vec![hard], false));
 }
