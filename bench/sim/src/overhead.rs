@@ -48,7 +48,7 @@ pub fn written(lines: impl Iterator<Item = std::io::Result<String>>) -> Result<W
     let mut all = Written::new();
     for line in lines {
         let line = line?;
-        let Some((at, cpu, event)) = told(&line) else {
+        let Some((at, cpu, event, _)) = told(&line) else {
             continue;
         };
         all.entry(cpu).or_default()[usize::from(is_short(event))].push(at);
@@ -56,12 +56,14 @@ pub fn written(lines: impl Iterator<Item = std::io::Result<String>>) -> Result<W
     Ok(all)
 }
 
-fn told(line: &str) -> Option<(f64, u32, &str)> {
+/// When a line was written, on which core, of which event, and what it says.
+pub fn told(line: &str) -> Option<(f64, u32, &str, &str)> {
     let (head, what) = line.split_once(": ")?;
     let (_, head) = head.split_once('[')?;
     let (cpu, head) = head.split_once(']')?;
     let at = head.split_whitespace().next_back()?.parse().ok()?;
-    Some((at, cpu.parse().ok()?, what.split_once(": ")?.0))
+    let (event, rest) = what.split_once(": ")?;
+    Some((at, cpu.parse().ok()?, event, rest))
 }
 
 /// How many lines were written on a core within a time: others and short ones. `None` where the trace begins later there, as what is older was overwritten.

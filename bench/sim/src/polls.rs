@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use crate::cells::whole;
 use crate::fit::Row;
-use crate::overhead::{Overhead, is_short};
+use crate::overhead::{Overhead, is_short, told};
 
 /// What a line of a trace says of interrupts and softirqs.
 #[derive(Debug, PartialEq)]
@@ -32,11 +32,7 @@ enum Irq<'a> {
 
 /// When, on which core, and whether that is of an interrupt or a softirq.
 fn irq(line: &str) -> Option<(f64, u32, bool, Irq<'_>)> {
-    let (head, what) = line.split_once(": ")?;
-    let (_, head) = head.split_once('[')?;
-    let (cpu, head) = head.split_once(']')?;
-    let at = head.split_whitespace().next_back()?.parse().ok()?;
-    let (event, rest) = what.split_once(": ")?;
+    let (at, cpu, event, rest) = told(line)?;
     let polls = rest.contains("action=NET_RX");
     let seen = match event {
         "irq_handler_entry" => Irq::Handler(rest.split_once("name=")?.1.trim()),
@@ -47,7 +43,7 @@ fn irq(line: &str) -> Option<(f64, u32, bool, Irq<'_>)> {
         "sched_switch" if rest.starts_with("prev_comm=swapper/") => Irq::Leaves,
         _ => Irq::Else,
     };
-    Some((at, cpu.parse().ok()?, is_short(event), seen))
+    Some((at, cpu, is_short(event), seen))
 }
 
 /// What is known to be in a poll's time and none of it, s.
