@@ -73,11 +73,12 @@ pub struct Scenario {
 impl Scenario {
     /// Reads a file and checks it for a world.
     pub fn load(path: &Path, world: &dyn World) -> Result<Scenario, ScenarioError> {
-        let text = std::fs::read_to_string(path).map_err(|source| ScenarioError::Read {
+        let bytes = std::fs::read(path).map_err(|source| ScenarioError::Read {
             path: path.to_owned(),
             source,
         })?;
-        Scenario::parse(&text, path, world)
+        // Bytes that are no UTF-8 are shown as such where they stand.
+        Scenario::parse(&String::from_utf8_lossy(&bytes), path, world)
     }
 
     /// Checks a scenario's text for a world; `path` is for messages.

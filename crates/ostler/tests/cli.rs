@@ -713,6 +713,25 @@ fn simulated_hosts_are_traced_as_the_labs_are() {
 }
 
 /// A record or a trace that can't be written ends the run, and leaves none that isn't whole.
+/// They can be read well enough: what is wrong is what they say, and where.
+#[test]
+fn files_that_are_no_text_are_refused_where_they_stand() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("noise.toml");
+    std::fs::write(&file, b"name = \"noise\"\n\xff\xfe\x00 = 1\n").expect("written");
+    let file = file.display().to_string();
+    for verb in [&["sim"][..], &["machine", "run"], &["check-config"]] {
+        let args: Vec<&str> = verb.iter().copied().chain([file.as_str()]).collect();
+        let out = ostler(&args);
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(4), "{verb:?}: {said}");
+        assert!(said.contains(&file), "{verb:?}: {said}");
+        let line = ["line 2", ":2:"].iter().any(|line| said.contains(line));
+        assert!(line, "{verb:?}: {said}");
+        assert!(!said.contains("permissions"), "{verb:?}: {said}");
+    }
+}
+
 #[test]
 fn records_and_traces_that_cant_be_written_are_told() {
     let smoke = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/smoke.toml");

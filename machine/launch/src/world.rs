@@ -113,11 +113,12 @@ pub struct World {
 impl World {
     /// Reads and checks a file. Paths in it are relative to its folder.
     pub fn load(file: &Path) -> Result<World, WorldError> {
-        let text = std::fs::read_to_string(file).map_err(|source| WorldError::Read {
+        let bytes = std::fs::read(file).map_err(|source| WorldError::Read {
             path: file.to_owned(),
             source,
         })?;
-        World::parse(&text, file)
+        // Bytes that are no UTF-8 are shown as such where they stand.
+        World::parse(&String::from_utf8_lossy(&bytes), file)
     }
 
     /// Checks a file's text.
