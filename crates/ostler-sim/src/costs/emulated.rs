@@ -23,11 +23,11 @@ costs! {
     /// An interrupt of a guest's whose vCPU runs: the exit that brings it out, the one in which it is ready for that, and the one that ends it.
     BROUGHT_OUT = 4300.0 Instructions, "docs/sim.md: exits of two vCPUs at 2400 requests a second (bench/sim/busy.toml; 43541f1): 6453 for interrupts take 2063, 5281 until the guest is ready for one 1366, and 2588 that end one 2687, by hand";
     /// A poll that sees what was sent, where the ring's vector is its own.
-    SENT = 1581.0 Instructions, "bench/sim/src/bin/request.rs polls: 40,457 polls of three runs of bench/sim/busy.toml at 400 to 3200 requests a second (43541f1), least squares; standard error 29";
+    SENT = 1581.0 Instructions, "bench/sim/src/bin/request.rs polls, likewise; standard error 29";
     /// A packet in it: driver, stack, switch, tap.
-    SOFTIRQ = 4961.0 Instructions, "bench/sim/src/bin/request.rs polls: 40,457 polls of three runs of bench/sim/busy.toml at 400 to 3200 requests a second (43541f1), least squares; standard error 44. (Polls of 1 to 7 packets take 8071, 12,899, 18,316, 22,191, 26,468, 31,183 and 36,157; 590 stood here, and 4648 for each interrupt, which seconds with one packet an interrupt can't tell apart)";
+    SOFTIRQ = 4961.0 Instructions, "bench/sim/src/bin/request.rs polls, likewise; standard error 44. (Polls of 1 to 7 packets take 8071, 12,899, 18,316, 22,191, 26,468, 31,183 and 36,157; 590 stood here, and 4648 for each interrupt, which seconds with one packet an interrupt can't tell apart)";
     /// To wake a worker for one.
-    TAP_WAKE = 2528.0 Instructions, "bench/sim/src/bin/request.rs polls: 40,457 polls of three runs of bench/sim/busy.toml at 400 to 3200 requests a second (43541f1), least squares; standard error 62";
+    TAP_WAKE = 2528.0 Instructions, "bench/sim/src/bin/request.rs polls, likewise; standard error 62";
     /// What RPS leaves of it to the interrupt's core.
     STEER = 2480.0 Instructions, "assumed: half, as of vSPACE's fig. 11";
     /// A request of memcached in its guest: the kernel's ways in and out, the thread's work, and the exit that tells the device.
@@ -57,7 +57,7 @@ costs! {
     /// Between ticks that a vCPU keeps when it sleeps.
     GUEST_TICK = 4_000_000.0 Nanos, "kernel/Kconfig.hz: HZ=250, Debian's; kernel/sched/idle.c: without a driver for idle states a CPU keeps its tick until that wakes it (f4c31b07b136), which the lab's guest does";
     /// A message in vhost's worker, to its guest.
-    VHOST_RX = 2180.0 Instructions, "bench/sim/src/bin/request.rs received: 6379 stretches of workers that send nothing, of the runs of SENT, least squares; standard error 100. (640 stood here, of stretches with one, from which what is there once can't be told apart)";
+    VHOST_RX = 2180.0 Instructions, "bench/sim/src/bin/request.rs received: 6379 stretches of workers that send nothing, of the runs of POLL, least squares; standard error 100. (640 stood here, of stretches with one, from which what is there once can't be told apart)";
     /// From its guest, until it leaves.
     VHOST_TX = 2450.0 Instructions, "bench/sim/src/bin/request.rs stretches, of bench/sim/busy.toml (43541f1): from the switch until it hands it to the NIC, medians of 5781 at 400 and 1200 requests a second (means of 610 and 800: 5984 and 5945), less the switch";
     /// Of that, what it takes to take one, before it turns to what is next in the ring.
@@ -92,15 +92,15 @@ costs! {
     /// From the waking of one whose core sleeps to the switch to it.
     IDLE_EXIT = 6300.0 Instructions, "bench/sim/src/bin/request.rs tails: median of 3016 wake-ups on cores that slept, one run of vspace-ramp's E at 400 requests a second, 7200, less what an event's tracing takes: 8100 of 3057 where one more was traced";
     /// From the end of a softirq that came into the idle loop to the switch to the thread that it has woken there.
-    IDLE_LEAVE = 2238.0 Instructions, "bench/sim/src/bin/request.rs polls, of the runs of SENT: mean of 6947";
+    IDLE_LEAVE = 2238.0 Instructions, "bench/sim/src/bin/request.rs polls, of the runs of POLL: mean of 6947";
     /// What a vCPU takes from the doorbell of an answer, where it sleeps then, to the switch. What it is beyond VCPU_SLEEP and THREAD_WAKE is a part of REQUEST.
     ANSWERED = 20_900.0 Instructions, "bench/sim/src/bin/request.rs stretches: medians of vCPUs that told one worker and slept, 20,600 and 21,000 (vspace-ramp's E at 400 and 1200 requests a second) and 21,200 (bench/sim/batches.toml at 200), from the doorbell that wakes a worker to the switch. (25,000 stood here, which the tails of all vCPUs have)";
     /// What it takes before the guest is told that all is sent.
     VHOST_DONE = 2231.0 Instructions, "bench/sim/src/bin/request.rs stretches: from what a worker sends alone until it wakes the vCPU for it, means of 610 and 712 (bench/sim/busy.toml at 400 requests a second and batches.toml at 900; 43541f1), 8347 and 8274, together 8308, less VHOST_SENT and VHOST_FLUSH";
     /// To interrupt the guest, of a worker's.
-    VHOST_TELL = 1392.0 Instructions, "bench/sim/src/bin/request.rs received: 6379 stretches of workers that send nothing, of the runs of SENT, least squares; standard error 257";
+    VHOST_TELL = 1392.0 Instructions, "bench/sim/src/bin/request.rs received, as of VHOST_RX; standard error 257";
     /// And more to wake it.
-    VHOST_TELL_WAKES = 833.0 Instructions, "bench/sim/src/bin/request.rs received: 6379 stretches of workers that send nothing, of the runs of SENT, least squares; standard error 164";
+    VHOST_TELL_WAKES = 833.0 Instructions, "bench/sim/src/bin/request.rs received, as of VHOST_RX; standard error 164";
     /// To wake a worker, with the switch.
-    VHOST_WAKE = 4899.0 Instructions, "bench/sim/src/bin/request.rs received: 6379 stretches of workers that send nothing, of the runs of SENT, least squares; standard error 275";
+    VHOST_WAKE = 4899.0 Instructions, "bench/sim/src/bin/request.rs received, as of VHOST_RX; standard error 275";
 }
