@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use ostler_load::schedule::{Arrival, Plan, Schedule, Step};
 use ostler_outcome::events::{Cell, Event, Stamped};
 use ostler_record::{Reader, Wall};
 use serde_json::Value;
@@ -36,6 +38,8 @@ pub struct Told {
     pub cell: Cell,
     pub windows: Vec<Window>,
     pub samples: Vec<Taken>,
+    /// The load's seed.
+    pub seed: u64,
 }
 
 /// The cells of a run's events, with what their loads and samples were.
@@ -57,6 +61,7 @@ pub fn told(file: &Path) -> Result<Vec<Told>> {
                     cell,
                     windows,
                     samples,
+                    seed: 0,
                 };
                 cells.insert(index, told);
             }
@@ -66,6 +71,9 @@ pub fn told(file: &Path) -> Result<Vec<Told>> {
                     Some("start") => {
                         let at = number("start_monotonic_ns").context("a start without a time")?;
                         starts.insert(cell, at / 1e9);
+                        if let Some(told) = cells.get_mut(&cell) {
+                            told.seed = line.get("seed").and_then(Value::as_u64).unwrap_or(0);
+                        }
                     }
                     Some("window") => {
                         let (Some(told), Some(at)) = (cells.get_mut(&cell), starts.get_mut(&cell))
@@ -101,6 +109,30 @@ pub fn told(file: &Path) -> Result<Vec<Told>> {
         }
     }
     Ok(cells.into_values().collect())
+}
+
+/// When the requests of a load were due, of a generator of one thread.
+pub fn due(told: &Told) -> Result<Vec<f64>> {
+    let Some(first) = told.windows.first() else {
+        return Ok(Vec::new());
+    };
+    let steps = told
+        .windows
+        .chunk_by(|one, next| !next.first && whole(one.rate) == whole(next.rate));
+    let seconds = |step: &[Window]| {
+        let length =
+            step.last().map_or(0.0, |last| last.to) - step.first().map_or(0.0, |first| first.from);
+        Duration::from_secs_f64(length.max(0.0)).as_nanos()
+    };
+    let steps = steps.map(|step| {
+        Ok(Step {
+            rate_per_s: step[0].rate,
+            duration_ns: u64::try_from(seconds(step))?,
+        })
+    });
+    let plan = Plan::new(steps.collect::<Result<_>>()?)?;
+    let at = |arrival: Arrival| first.from + arrival.intended_ns as f64 / 1e9;
+    Ok(Schedule::new(plan, told.seed, 0).map(at).collect())
 }
 
 /// The threads of a guest, as the steward saw them.

@@ -62,7 +62,9 @@ pub fn told(line: &str) -> Option<(f64, u32, &str, &str)> {
     let (_, head) = head.split_once('[')?;
     let (cpu, head) = head.split_once(']')?;
     let at = head.split_whitespace().next_back()?.parse().ok()?;
-    let (event, rest) = what.split_once(": ")?;
+    // A system call's begins with a bracket, and says what it comes to behind an arrow.
+    let (event, rest) = what.split_at(what.find([':', '(', ' '])?);
+    let rest = rest.strip_prefix(':').unwrap_or(rest).trim_start();
     Some((at, cpu.parse().ok()?, event, rest))
 }
 
@@ -96,5 +98,20 @@ mod tests {
         assert_eq!(count(&all, 0, &(10.00025..11.0)), Some([1.0, 0.0]));
         assert_eq!(count(&all, 1, &(10.0..11.0)), None, "some may be lost");
         assert_eq!(count(&all, 2, &(10.0..11.0)), None);
+    }
+
+    #[test]
+    fn system_calls_are_told() {
+        let told = |what: &str| {
+            let line = format!("ostler-load-9 [007] ..... 1.5: {what}");
+            told(&line).map(|(at, cpu, event, rest)| (at, cpu, event.to_owned(), rest.to_owned()))
+        };
+        let is = |event: &str, rest: &str| Some((1.5, 7, event.to_owned(), rest.to_owned()));
+        let begins = "sys_epoll_wait(epfd: 0x13, timeout: 0x0)";
+        assert_eq!(
+            told(begins),
+            is("sys_epoll_wait", "(epfd: 0x13, timeout: 0x0)")
+        );
+        assert_eq!(told("sys_recvfrom -> 0x3e"), is("sys_recvfrom", "-> 0x3e"));
     }
 }

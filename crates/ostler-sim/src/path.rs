@@ -92,6 +92,8 @@ pub struct Costs {
     pub lock_spin: Nanos,
     /// A message through a guest's softirq.
     pub guest_rx: Nanos,
+    /// What an idle vCPU takes to balance for all that are.
+    pub balances: Nanos,
     /// A message's sending in a guest.
     pub guest_tx: Nanos,
     /// A request in a guest, with the kernel's ways in and out.
@@ -183,6 +185,7 @@ impl Default for Costs {
             ipi: ns(table::IPI),
             lock_spin: Nanos::ZERO,
             guest_rx: ns(table::GUEST_STACK),
+            balances: Nanos::ZERO,
             guest_tx: ns(table::GUEST_STACK),
             request: ns(table::REQUEST),
             nginx: nginx(
@@ -250,6 +253,7 @@ impl Costs {
             tick: code(self.tick),
             ipi: code(self.ipi),
             guest_rx: code(self.guest_rx),
+            balances: code(self.balances),
             guest_tx: code(self.guest_tx),
             request: code(self.request),
             nginx: nginx(code(self.request), code(self.guest_rx), code(self.guest_tx)),
@@ -285,6 +289,7 @@ impl Costs {
             nginx_packets: PACKETS,
             exit: ns(emulated::DOORBELL),
             guest_rx: ns(emulated::GUEST_RX),
+            balances: ns(emulated::BALANCES),
             tick: ns(emulated::TICK),
             guest_tick: ns(emulated::GUEST_TICK),
             delayed_ack: ns(table::DELACK),
@@ -302,11 +307,21 @@ impl Costs {
             wire: Nanos::ZERO,
             end: EndCosts {
                 device: ns(emulated::DEVICE),
-                each: ns(emulated::CLIENT_MESSAGE),
-                wake: ns(emulated::CLIENT_WAKE),
+                look: ns(emulated::CLIENT_LOOK),
+                begin: ns(emulated::CLIENT_BEGIN),
+                send: ns(emulated::CLIENT_SEND),
+                sent: ns(emulated::CLIENT_SENT),
+                read: ns(emulated::CLIENT_READ),
+                due: ns(emulated::CLIENT_DUE).saturating_add(ns(emulated::CLIENT_RUNS)),
+                wake: ns(emulated::TAP_WAKE)
+                    .saturating_add(ns(emulated::IDLE_LEAVE))
+                    .saturating_add(ns(emulated::CLIENT_RUNS)),
+                spin: ns(emulated::CLIENT_SPIN),
                 interrupt: ns(emulated::HARDIRQ)
                     .saturating_add(ns(emulated::POLL))
                     .saturating_add(ns(emulated::SOFTIRQ)),
+                packet: ns(emulated::SOFTIRQ),
+                told: ns(emulated::HARDIRQ).saturating_add(ns(emulated::SENT)),
                 moderation: ns(emulated::MODERATION),
             },
             vhost_rx: ns(emulated::VHOST_RX),

@@ -68,7 +68,7 @@ use ostler_model::{CpuSet, Ring};
 use ostler_record::{Period, Reader, Wall};
 use ostler_sim::costs::emulated;
 
-use cells::{Taken, Window, each_step, threads, told, whole};
+use cells::{Taken, Window, due, each_step, threads, told, whole};
 use fit::{Fit, fit};
 use overhead::Overhead;
 use tails::Kind;
@@ -126,14 +126,11 @@ enum Args {
         #[arg(long, default_value = "eth0")]
         nic: String,
     },
-    /// What of the load generator's time goes with a request and what with a wake-up, from traced runs of the lab.
+    /// What the load generator's thread takes for what it does, from runs of the lab in which that was traced.
     Client {
         /// Their folders.
         #[arg(required = true)]
         runs: Vec<PathBuf>,
-        /// The host's NIC.
-        #[arg(long, default_value = "eth0")]
-        nic: String,
     },
     /// What a guest's vCPUs take to answer the steward, from traced runs of the lab in which little else is asked of it.
     Asks {
@@ -178,7 +175,7 @@ fn main() -> Result<()> {
         Args::Tails { runs } => tails(&runs),
         Args::Stretches { runs, nic, least } => tell_stretches(&runs, &nic, least),
         Args::Batches { runs, nic } => tell_batches(&runs, &nic),
-        Args::Client { runs, nic } => clients(&runs, &nic),
+        Args::Client { runs } => clients(&runs),
         Args::Asks { runs } => tell_asks(&runs),
         Args::Received { runs } => tell_received(&runs),
         Args::Events { runs, beside } => tell_events(&runs, &beside),
@@ -619,41 +616,41 @@ fn tell_batches(runs: &[PathBuf], nic: &str) -> Result<()> {
     Ok(())
 }
 
-/// Spans of a load in a second.
-const SPANS: usize = 10;
-
-fn clients(runs: &[PathBuf], nic: &str) -> Result<()> {
+fn clients(runs: &[PathBuf]) -> Result<()> {
     let (ns, overhead) = host(runs)?;
-    let mut rows = Vec::new();
-    each_step(runs, |_, threads, lines, within| {
-        let spans = client::spans(
-            lines,
-            threads,
-            nic,
-            &within,
-            1.0 / SPANS as f64,
-            overhead.event,
-        )?;
-        rows.extend(
-            spans
-                .iter()
-                .map(|span| ([span.answers, span.wakes], span.ran)),
+    let (mut all, mut late) = (client::Took::new(), Vec::new());
+    for run in runs {
+        for told in told(&run.join("events.jsonl"))? {
+            let trace = run.join(format!("results/cell-{}/trace.txt", told.cell.index));
+            let file = File::open(&trace).with_context(|| {
+                format!(
+                    "could not read {}; name runs that were traced (`ostler lab run SCENARIO --trace {}`)",
+                    trace.display(),
+                    client::EVENTS
+                )
+            })?;
+            let (took, slept) = client::took(BufReader::new(file).lines(), &due(&told)?, overhead)?;
+            for (which, times) in took {
+                all.entry(which).or_default().extend(times);
+            }
+            late.extend(slept);
+        }
+    }
+    for ((from, to), times) in &all {
+        let mean = times.iter().sum::<f64>() / times.len() as f64;
+        println!(
+            "client: from {from} until {to}: {:.0} instructions, mean of {}",
+            mean * 1e9 / ns,
+            times.len()
         );
-        Ok(())
-    })?;
-    let fit = fit(&rows).context(
-        "requests and wake-ups can't be told apart; name runs of several rates that were traced with `--trace sched_switch,sched_waking,net:net_dev_start_xmit`",
-    )?;
-    let seconds = rows.len() / SPANS;
-    println!(
-        "client: {}",
-        say(
-            &fit,
-            ["a request", "a wake-up"],
-            ns,
-            &format!("{seconds} seconds")
-        )
-    );
+    }
+    if let Some((median, mean, count)) = tails::middle(&mut late) {
+        println!(
+            "client: from when a request is due while it sleeps to the switch: median {:.0} instructions, mean {:.0}, of {count}",
+            median * 1e9 / ns,
+            mean * 1e9 / ns
+        );
+    }
     Ok(())
 }
 

@@ -12,7 +12,7 @@ costs! {
 
     /// Hosts whose instructions take so long are emulated: the lab's take 4 to 10 ns, 1 unless told, and a core of 3 GHz takes a third.
     FROM = 1.0 Nanos, "docs/sim.md and scenarios/README.md: instruction_ns";
-    /// The first packet that a poll of a NIC's queue finds, beyond what each takes.
+    /// What a poll of a NIC's queue takes that has found packets, once the last is up.
     POLL = 1575.0 Instructions, "bench/sim/src/bin/request.rs polls: 40,457 polls of three runs of bench/sim/busy.toml at 400 to 3200 requests a second (43541f1), least squares; standard error 72";
     /// An interrupt of the NIC comes at most once in this time, and again when it is over.
     MODERATION = 200_704.0 Nanos, "drivers/net/ethernet/intel/igb/igb_main.c, igb_update_ring_itr: IGB_20K_ITR (196) where packets are small; hw/net/igb_core.c of QEMU 10.0: times 1024 ns. Interrupts of a ring are 200 to 220 us apart most often (irq:irq_handler_entry, one run of vspace-ramp's P)";
@@ -38,6 +38,8 @@ costs! {
     REQUEST_NGINX = 59_361.0 Instructions, "bench/sim/src/bin/request.rs stretches: one run of vspace-nginx's E at 200 requests a second (two seconds; d420f31), median of 220 that received one, told a worker and slept, 74,200, less VCPU_WAKE (batches, of batches.toml with nginx instead, has 72,697, mean of 383; 5ac959b); there a worker takes 19,300 instructions to send one and 4700 to receive one, memcached's 20,700 and 6400";
     /// Of memcached's, what a message takes in the guest's softirq, whether that wakes anybody or not.
     GUEST_RX = 11_857.0 Instructions, "bench/sim/src/bin/request.rs stretches, of the run of REQUEST: 57,601 less what a vCPU takes that another woke and that told a worker and slept, 45,744, mean of 1130. (9400 stood here, of those that received something and woke nobody, an acknowledgement most often)";
+    /// What an idle vCPU takes to balance for others, once it is awake.
+    BALANCES = 2642.0 Instructions, "docs/sim.md: vCPUs that their guest doesn't use (bench/sim/busy.toml at 1200, 2400 and 3200 requests a second; 43541f1): medians of 19,100, 18,200 and 17,200 from the switch until they sleep, by hand, less an event's tracing, 719, and VCPU_WAKE";
     /// Of it, the exit that tells the device, where its worker isn't at the queue already.
     DOORBELL = 11_300.0 Instructions, "bench/sim/src/bin/request.rs stretches, at 1200 a second: median of 845 that another vCPU woke and that told a worker, 46,900, less that of 680 that told none, 35,600";
     /// What sending an IPI takes of the sender.
@@ -48,12 +50,24 @@ costs! {
     VCPU_WAKE = 14_839.0 Instructions, "bench/sim/src/bin/request.rs stretches, of the run of REQUEST: mean of 1701 that were woken for what was sent and slept; with the IPI to a core that sleeps, which is a part of IDLE_EXIT. (Of 356 of batches.toml's 16,477)";
     /// Of that, what it takes to sleep again: from the exit by which it halts to the switch.
     VCPU_SLEEP = 8773.0 Instructions, "bench/sim/src/bin/stops.rs: mean of 6210 of the four vCPUs of the guest that answers, one run of vspace-ramp's P; means of 8407 to 8919";
-    /// A request or an answer in the client's thread, on the same emulated machine.
-    CLIENT_MESSAGE = 7618.0 Instructions, "bench/sim/src/bin/request.rs client: half of what goes with a request, 15,236, in 8 seconds of vspace-ramp's P and E (R2 0.972); standard error of that 1219";
+    /// What the client's thread takes to send a request until its NIC's driver has it.
+    CLIENT_SEND = 5122.0 Instructions, "bench/sim/src/bin/request.rs client: one run of bench/sim/busy.toml at 400, 2400 and 3200 requests a second (43541f1), from a request that is sent until the driver has the next, mean of 2896. (7618 stood here for whatever it sends or reads, half of what went with a request in its time)";
+    /// And from then on, until it can send another.
+    CLIENT_SENT = 5404.0 Instructions, "bench/sim/src/bin/request.rs client, likewise: mean of 8410";
+    /// Before it sends the first of those that are due.
+    CLIENT_BEGIN = 3106.0 Instructions, "bench/sim/src/bin/request.rs client, likewise: from when it knows what there is until the driver has a request, 7622 (2990), and from an answer that it has read, 8945 (2525), less CLIENT_SEND";
+    /// To read an answer.
+    CLIENT_READ = 2801.0 Instructions, "bench/sim/src/bin/request.rs client, likewise: until it has read an answer, from when it knows what there is, 2231 (4282), and from the one before, 3393 (4129)";
+    /// To look for what is to be done next.
+    CLIENT_LOOK = 2569.0 Instructions, "bench/sim/src/bin/request.rs client, likewise: from a request that is sent until it looks, 1777 (5515), or from an answer that it has read, 1911 (1756), and from there until it knows, 760 (4243)";
+    /// From when a request is due to the switch to the thread, where that sleeps.
+    CLIENT_DUE = 5124.0 Instructions, "bench/sim/src/bin/request.rs client, likewise: median of 1825";
+    /// From the switch until it is at it.
+    CLIENT_RUNS = 1134.0 Instructions, "bench/sim/src/bin/request.rs client, likewise: mean of 3322";
+    /// What is due so soon it waits for awake.
+    CLIENT_SPIN = 20_000.0 Nanos, "crates/ostler-load/src/net.rs, SPIN_NS";
     /// What an emulated NIC and its peer take from one driver to the other's interrupt.
-    DEVICE = 5000.0 Instructions, "by itself 5000 to 8300 (medians of bench/sim/batches.toml and of the same with nginx at 600 to 1200 requests a second, from net_dev_start_xmit of the client's NIC to irq_handler_entry of the host's, by hand; 5ac959b); with HARDIRQ, POLL and SOFTIRQ it is 12,400 until a worker is woken, and the lab has 14,100 (docs/sim.md: vspace-ramp's E, 400 requests a second, median)";
-    /// To wake that thread.
-    CLIENT_WAKE = 9308.0 Instructions, "bench/sim/src/bin/request.rs client, likewise; standard error 1063";
+    DEVICE = 5418.0 Instructions, "from net_dev_start_xmit to irq_handler_entry of a ring that was quiet for 0.3 ms, means of 5600 to 6700 (both ways, four runs of bench/sim/busy.toml; 43541f1), of all 20,566 6137, less an event's tracing, 719, by hand";
     /// Between ticks that a vCPU keeps when it sleeps.
     GUEST_TICK = 4_000_000.0 Nanos, "kernel/Kconfig.hz: HZ=250, Debian's; kernel/sched/idle.c: without a driver for idle states a CPU keeps its tick until that wakes it (f4c31b07b136), which the lab's guest does";
     /// A message in vhost's worker, to its guest.
@@ -90,7 +104,7 @@ costs! {
     /// How long a guest's kernel spins for a lock before its vCPU sleeps.
     LOCK_SPIN = 196_608.0 Instructions, "kernel/locking/qspinlock_paravirt.h, pv_wait_head_or_lock: SPIN_THRESHOLD, 2^15 turns, of six instructions each in Debian's 7.3.4 (objdump); docs/sim.md: in the lab's traces vCPUs are on their cores for 2.27 ms at the median where whoever woke them lost its core to them";
     /// From the waking of one whose core sleeps to the switch to it.
-    IDLE_EXIT = 6300.0 Instructions, "bench/sim/src/bin/request.rs tails: median of 3016 wake-ups on cores that slept, one run of vspace-ramp's E at 400 requests a second, 7200, less what an event's tracing takes: 8100 of 3057 where one more was traced";
+    IDLE_EXIT = 6681.0 Instructions, "bench/sim/src/bin/request.rs tails: median of 7336 wake-ups on cores that slept, one run of bench/sim/busy.toml at 400 requests a second (43541f1), 7400, less what an event's tracing takes, 719";
     /// From the end of a softirq that came into the idle loop to the switch to the thread that it has woken there.
     IDLE_LEAVE = 2238.0 Instructions, "bench/sim/src/bin/request.rs polls, of the runs of POLL: mean of 6947";
     /// What a vCPU takes from the doorbell of an answer, where it sleeps then, to the switch. What it is beyond VCPU_SLEEP and THREAD_WAKE is a part of REQUEST.

@@ -217,6 +217,8 @@ pub struct Vcpu {
     pub ticked: bool,
     /// Whether it keeps its tick when it sleeps: a task has run since that woke it.
     pub ticks: bool,
+    /// At which of its guest's ticks it last looked whether to have another balance.
+    pub looked: u64,
     /// When its timer is due while it sleeps or is stopped: a tick that it has kept, or the first timer of its guest's connections.
     pub tick_at: Option<Nanos>,
     /// Tasks whose blocks have come.
@@ -267,6 +269,7 @@ impl Vcpu {
             brought_out: false,
             ticked: false,
             ticks: false,
+            looked: 0,
             tick_at: None,
             blocks: Vec::new(),
             due: Vec::new(),
@@ -335,6 +338,8 @@ pub struct Guest {
     pub down: Option<u32>,
     /// When idle vCPUs are next looked for to have them, and how many more are to be kicked now.
     pub relief: (Nanos, u32),
+    /// When what its idle vCPUs were busy with is to fade.
+    pub fades: Nanos,
     /// A slice.
     pub slice: Nanos,
     /// How long a vCPU spins before it sleeps.

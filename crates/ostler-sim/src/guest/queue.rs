@@ -13,6 +13,8 @@ use super::Guest;
 
 /// Between ticks (kernel/Kconfig.hz: HZ=250).
 const TICK: Nanos = Nanos::from_millis(4);
+/// After how long what a vCPU was busy with is to fade (kernel/sched/fair.c, `LOAD_AVG_PERIOD`).
+const FADES: Nanos = Nanos::from_millis(32);
 
 impl Guest {
     /// The idle vCPU that one is to kick, for it to take a task that waits. Linux looks at ticks of a vCPU where one does (`nohz_balancer_kick`), no more often than a
@@ -34,6 +36,26 @@ impl Guest {
             self.relief.1 = 0;
         }
         found
+    }
+
+    /// The idle vCPU that balances for all that are idle, where one that is busy kicks it now: at a tick, if a task waits on it, and at any one's once what idle vCPUs were busy with is to fade
+    /// (kernel/sched/fair.c, `nohz_balancer_kick`). It is the first whose own tick is stopped (`find_new_ilb`), and so one that its guest doesn't use, where there is one. Here it is seen to when the vCPU goes on with
+    /// a task after the tick.
+    pub fn kicks(&mut self, v: u32, now: Nanos, tick: Nanos) -> Option<u32> {
+        let ticks = now.0.saturating_sub(self.ticks_from.0) / tick.0.max(1);
+        let vcpu = &mut self.vcpus[v as usize];
+        if std::mem::replace(&mut vcpu.looked, ticks) == ticks {
+            return None;
+        }
+        if vcpu.queue.is_empty() && now < self.fades {
+            return None;
+        }
+        self.fades = now.saturating_add(FADES);
+        let stopped = |other: &u32| {
+            let vcpu = &self.vcpus[*other as usize];
+            *other != v && vcpu.sleeps() && vcpu.load() == 0 && !vcpu.ticks
+        };
+        (0..self.vcpus.len() as u32).find(stopped)
     }
 
     /// The mean virtual run time of the tasks on a vCPU, if there are any.

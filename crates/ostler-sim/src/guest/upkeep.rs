@@ -39,7 +39,7 @@ struct Class {
 }
 
 /// A guest's.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Upkeep {
     classes: Vec<Class>,
     /// Something cold was asked for.

@@ -162,8 +162,8 @@ impl Client {
             step: 0,
             spec,
             first_flow,
+            end: End::new(Stream::new(stream.clone().bits(), "client's end", 0)),
             stream,
-            end: End::default(),
             books: Books::default(),
             record: None,
         }

@@ -99,6 +99,8 @@ pub struct Poller {
     pub cpu: CpuId,
     /// Whether its interrupt has come, and nothing was polled since.
     pub fresh: bool,
+    /// Whether its poll has found packets, and has yet to do what comes after the last of them.
+    pub ends: bool,
     /// When its interrupt came last.
     pub raised: Option<Nanos>,
     /// Whether an alarm is set, for the moderation, its echo or by the watchdog.

@@ -24,45 +24,48 @@ impl Tenants {
             Turn::Reads => [Turn::Reads, Turn::Sends],
         };
         for turn in turns {
-            let count = match turn {
+            let until = match turn {
                 Turn::Sends => self.client_sends(client, now, out),
                 Turn::Reads => self.client_reads(client, now, out),
             };
             let end = &mut self.clients[client].end;
-            if count > 0 {
-                let next = end.goes_on(now, turn, count, &self.costs.end);
+            if let Some(until) = until {
+                let next = end.goes_on(now, until, turn, &self.costs.end);
                 out.alarm(next, END | client as u64);
                 return;
             }
         }
-        if let Some(at) = self.clients[client].end.rests(&self.costs.end) {
+        if let Some(at) = self.clients[client].end.rests(now, &self.costs.end) {
             out.alarm(at, END | client as u64);
         }
     }
 
-    /// Sends all that is due and has room; how much that was.
-    fn client_sends(&mut self, client: usize, now: Nanos, out: &mut Effects) -> u64 {
+    /// Sends all that is due and has room, until when, if there is any.
+    fn client_sends(&mut self, client: usize, now: Nanos, out: &mut Effects) -> Option<Nanos> {
         let costs = self.costs.end;
-        let (mut count, mut turns) = (0, now);
+        let receives = self.clients[client].end.receives(now);
+        let told = if receives { Nanos::ZERO } else { costs.told };
+        let mut until = None;
         while let Some(request) = self.clients[client].next_request(now) {
-            let message = self.sets_out(client, request, turns, now);
-            turns = turns.saturating_add(costs.each);
-            let arrives = turns.saturating_add(costs.device);
+            let message = self.sets_out(client, request, now, now);
+            let begins = until.unwrap_or(now.saturating_add(costs.begin));
+            let leaves = begins.saturating_add(costs.send);
+            let arrives = leaves.saturating_add(costs.device);
             out.alarm(arrives, LEFT | u64::from(message));
-            count += 1;
+            until = Some(leaves.saturating_add(costs.sent).saturating_add(told));
         }
-        count
+        until
     }
 
-    /// Reads all that has come; how much that was.
-    fn client_reads(&mut self, client: usize, now: Nanos, out: &mut Effects) -> u64 {
-        let (mut count, mut read) = (0, now);
+    /// Reads all that has come, until when, if there is any.
+    fn client_reads(&mut self, client: usize, now: Nanos, out: &mut Effects) -> Option<Nanos> {
+        let mut until = None;
         while let Some(answer) = self.clients[client].end.reads(now) {
-            read = read.saturating_add(self.costs.end.each);
+            let read = until.unwrap_or(now).saturating_add(self.costs.end.read);
             self.answered(client, answer.due, answer.flow, read, out);
-            count += 1;
+            until = Some(read);
         }
-        count
+        until
     }
 
     /// A client has an answer, at a time: of a request that was due then.

@@ -297,6 +297,7 @@ impl Tenants {
             tasks: Vec::new(),
             waiting: 0,
             relief: (Nanos::ZERO, 0),
+            fades: Nanos::ZERO,
             down: Some(spec.vcpus),
             slice: Nanos(u64::from(scale) * 700_000),
             halt_poll: spec.halt_poll,

@@ -14,6 +14,9 @@ use crate::guest::upkeep::Upkeep;
 use crate::guest::{Activity, Phase, Program, Then};
 use crate::work::Effects;
 
+/// So much later a thread's timer is due than it has asked for (init/init_task.c, `timer_slack_ns`).
+const SLACK: Nanos = Nanos::from_micros(50);
+
 impl Tenants {
     /// A thread that sees to what its guest keeps has looked, and sleeps; or it has slept, and looks. So does an agent that answers.
     pub(super) fn keep_up(&mut self, g: u32, task: u32, v: u32, now: Nanos) {
@@ -23,7 +26,9 @@ impl Tenants {
         let (work, sleeps) = match guest.programs[entry.program as usize].program {
             Program::Upkeep { work, .. } => {
                 let upkeep = guest.upkeep.as_mut().filter(|_| sleeps);
-                (work, upkeep.map_or(Nanos::ZERO, Upkeep::looks))
+                let sleeps = upkeep.map_or(Nanos::ZERO, Upkeep::looks);
+                let late = u64::from(sleeps > Nanos::ZERO) * SLACK.0;
+                (work, Nanos(sleeps.0 + late))
             }
             // All are asked at the same times, however long they take to answer.
             Program::Agent { work, every } if sleeps => {

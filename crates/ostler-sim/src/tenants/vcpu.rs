@@ -185,6 +185,15 @@ impl Tenants {
             let exits = &mut guest.vcpus[v as usize].exits;
             exits.push_back((self.costs.ipi, Then::Ipi(idle, false)));
         }
+        if self.costs.balances > Nanos::ZERO
+            && current.is_some()
+            && let Some(idle) = guest.kicks(v, now, self.costs.guest_tick)
+        {
+            let exits = &mut guest.vcpus[v as usize].exits;
+            exits.push_back((self.costs.ipi, Then::Ipi(idle, false)));
+            let balances = (self.costs.balances, Then::Nothing);
+            guest.vcpus[idle as usize].exits.push_back(balances);
+        }
         let Some(task) = current else {
             let settled = &mut guest.vcpus[v as usize].settled;
             if !std::mem::replace(settled, true) {

@@ -278,9 +278,13 @@ impl Tenants {
         let count = entry.ring.len().min(turn);
         batch.extend(entry.ring.drain(..count));
         let fresh = std::mem::take(&mut entry.fresh);
-        // Where packets go up one by one it is the first of them that a poll takes more for, and one that finds none takes next to nothing.
-        let first = fresh && (!one_at_a_time || !batch.is_empty());
-        let mut work = besides.0 + if first { self.costs.poll.0 } else { 0 };
+        // Where packets go up one by one, a poll that finds none takes next to nothing, and what it takes beside them comes after the last.
+        let mut work = besides.0;
+        if one_at_a_time {
+            entry.ends |= fresh && !batch.is_empty();
+        } else if fresh {
+            work += self.costs.poll.0;
+        }
         for message in &batch {
             self.net.enter(now, *message, Stage::Softirq, poller);
             let (packets, asks) = {
@@ -349,10 +353,13 @@ impl Tenants {
                 None => woken += u64::from(self.tap(message, cpu, now, out)),
             }
         }
-        let wakes = Nanos(self.costs.tap_wake.0 * woken);
+        let mut besides = Nanos(self.costs.tap_wake.0 * woken);
         let entry = &mut self.nic.pollers[poller as usize];
         entry.batch = batch;
-        let work = self.poll(poller, wakes, now)?;
+        if entry.ring.is_empty() && std::mem::take(&mut entry.ends) {
+            besides.0 += self.costs.poll.0;
+        }
+        let work = self.poll(poller, besides, now)?;
         if self.costs.one_at_a_time() {
             return Some(work);
         }

@@ -283,7 +283,8 @@ fn a_poll_of_a_queue_costs_as_much_however_many_messages_it_finds() {
 fn a_client_sends_all_that_is_due_and_then_reads_all_that_has_come() {
     let costs = Costs {
         end: crate::load::end::EndCosts {
-            each: Nanos::from_micros(100),
+            send: Nanos::from_micros(100),
+            read: Nanos::from_micros(100),
             ..crate::load::end::EndCosts::default()
         },
         ..free()

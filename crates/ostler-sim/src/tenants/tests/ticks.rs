@@ -245,3 +245,34 @@ fn a_tick_that_a_vcpu_has_kept_interrupts_the_core_that_it_had_last() {
         assert_eq!(out.0, []);
     });
 }
+
+/// Wake-ups in a second of the vCPU that a guest of two doesn't use, while so many tasks have the other for so much of each millisecond each.
+fn balances(tasks: u32, busy: Nanos) -> u64 {
+    let costs = Costs {
+        guest_tick: Nanos::from_millis(4),
+        balances: Nanos::from_micros(5),
+        ..free()
+    };
+    let guests = vec![guest(2, 1, serve(tasks, Time::Fixed(busy)))];
+    let each = |_| LoadSpec {
+        connections: 1,
+        ..load(&[0], 1000.0, 1.2, Arrivals::Even)
+    };
+    let mut world = world(guests, (0..tasks).map(each).collect(), costs, 5);
+    world.act(|tenants, _, out| assert!(tenants.ask_vcpus(0, 1, out)));
+    world.run(Nanos::from_millis(200));
+    let woken = |world: &Driver| world.work.inner.guests[0].vcpus[1].interrupts;
+    let before = woken(&world);
+    world.run(Nanos::from_millis(1200));
+    world.check();
+    woken(&world) - before
+}
+
+/// A vCPU that isn't used balances for those that are: once what idle ones were busy with is to fade, which is after 32 ms and at the next tick, and at each tick of one that has tasks waiting.
+#[test]
+fn a_vcpu_that_is_not_used_is_woken_to_balance() {
+    let alone = balances(1, Nanos::from_micros(400));
+    assert!((25..=32).contains(&alone), "{alone}");
+    let wait = balances(8, Nanos::from_micros(100));
+    assert!(wait > 4 * alone && wait <= 250, "{wait}");
+}

@@ -47,6 +47,23 @@ fn a_vcpu_that_computes_is_interrupted_for_it_and_both_have_their_turns() {
 }
 
 #[test]
+fn a_timer_is_due_later_by_the_slack_that_its_kernel_has() {
+    let mut world = keeper(None);
+    world.run(Nanos::from_millis(1));
+    world.act(|tenants, now, _| {
+        let guest = &mut tenants.guests[0];
+        let looks = guest.upkeep.clone().expect("it keeps items").looks();
+        guest.tasks[0].phase = crate::guest::Phase::Think;
+        tenants.keep_up(0, 0, 0, now);
+        let (_, then) = tenants.guests[0].vcpus[0].exits.back().expect("it sleeps");
+        let crate::guest::Then::Timer(0, after) = *then else {
+            panic!("{then:?}");
+        };
+        assert_eq!(after, looks.saturating_add(Nanos::from_micros(50)));
+    });
+}
+
+#[test]
 fn a_timer_interrupts_the_core_that_its_vcpu_had_last() {
     let mut world = keeper(None);
     world.run(Nanos::from_millis(500));
