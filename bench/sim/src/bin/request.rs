@@ -17,7 +17,7 @@
 //!
 //! `batches RUN...` tells what a guest's only vCPU takes by how many requests it answers in a stretch in which nothing else happens, what its tick and other timers take that wake it, and what its worker takes for each message (`ostler lab run bench/sim/batches.toml`, traced as for `stretches`, with interrupts and softirqs).
 //!
-//! `client RUN...` finds what of the load generator's time goes with a request and what with a wake-up, of such runs.
+//! `client RUN...` says what the load generator's thread takes from one of its steps to the next, of runs in which its system calls were traced.
 //!
 //! `asks RUN...` tells what the guest's vCPUs take to answer the steward that asks its agent, by policy, of runs in which little else is asked of the guest
 //! (`ostler lab run bench/sim/asks.toml --trace sched_switch,sched_waking`).
