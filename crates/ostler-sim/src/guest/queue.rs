@@ -55,7 +55,9 @@ impl Guest {
             let vcpu = &self.vcpus[*other as usize];
             *other != v && vcpu.sleeps() && vcpu.load() == 0 && !vcpu.ticks
         };
-        (0..self.vcpus.len() as u32).find(stopped)
+        let first = (0..self.vcpus.len() as u32).find(stopped)?;
+        // Once is enough.
+        self.vcpus[first as usize].exits.is_empty().then_some(first)
     }
 
     /// The mean virtual run time of the tasks on a vCPU, if there are any.

@@ -103,8 +103,8 @@ pub struct End {
     quiet: Nanos,
     /// When its NIC interrupts for answers, and for how long each.
     interrupts: VecDeque<(Nanos, Nanos)>,
-    /// Where the thread is: drawn for each second.
-    draws: Stream,
+    /// Where the thread is: drawn for each second, by this seed.
+    seed: u64,
     second: u64,
     receives: bool,
 }
@@ -113,7 +113,7 @@ const SECOND: u64 = 1_000_000_000;
 
 impl End {
     /// One whose thread sleeps.
-    pub fn new(draws: Stream) -> End {
+    pub fn new(seed: u64) -> End {
         End {
             requests: VecDeque::new(),
             answers: VecDeque::new(),
@@ -123,7 +123,7 @@ impl End {
             slept: Nanos::ZERO,
             quiet: Nanos::ZERO,
             interrupts: VecDeque::new(),
-            draws,
+            seed,
             second: u64::MAX,
             receives: false,
         }
@@ -131,8 +131,9 @@ impl End {
 
     /// Whether the thread is where the NIC interrupts for answers, and not where it does for what was sent.
     pub fn receives(&mut self, now: Nanos) -> bool {
-        if std::mem::replace(&mut self.second, now.0 / SECOND) != self.second {
-            self.receives = self.draws.chance(0.5);
+        let second = now.0 / SECOND;
+        if std::mem::replace(&mut self.second, second) != second {
+            self.receives = Stream::new(self.seed, "client's core", second).chance(0.5);
         }
         self.receives
     }
@@ -251,7 +252,7 @@ mod tests {
         End {
             second: 0,
             receives,
-            ..End::new(Stream::new(1, "end", 0))
+            ..End::new(1)
         }
     }
 
@@ -346,7 +347,7 @@ mod tests {
 
     #[test]
     fn where_the_thread_is_is_chance_and_stays_for_a_second() {
-        let mut end = End::new(Stream::new(1, "end", 0));
+        let mut end = End::new(1);
         let mut seconds = 0;
         for second in 0..400 {
             let first = end.receives(Nanos(second * SECOND));

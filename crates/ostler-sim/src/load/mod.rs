@@ -162,7 +162,7 @@ impl Client {
             step: 0,
             spec,
             first_flow,
-            end: End::new(Stream::new(stream.clone().bits(), "client's end", 0)),
+            end: End::new(stream.clone().bits()),
             stream,
             books: Books::default(),
             record: None,
