@@ -137,7 +137,12 @@ pub fn took(
         }
     }
     let thread = threads.into_values().max_by_key(|thread| thread.reads);
-    let thread = thread.context("the load generator doesn't run in the trace")?;
+    let thread = thread.filter(|thread| thread.reads > 0);
+    let thread = thread.with_context(|| {
+        format!(
+            "the load generator reads nothing in the trace; name runs of the lab that were traced with `--trace {EVENTS}`"
+        )
+    })?;
     let mut late = Vec::new();
     for due in due {
         let ran = thread.runs.partition_point(|at| at <= due);
@@ -233,5 +238,9 @@ mod tests {
             ]
         );
         assert_eq!(late.iter().map(us).collect::<Vec<_>>(), [50.0]);
+        let switches = text.lines().filter(|line| line.contains("sched_switch"));
+        let lines = switches.map(|line| Ok(line.trim().to_owned()));
+        let error = super::took(lines, &due, overhead).expect_err("nothing is read");
+        assert!(error.to_string().contains("sys_exit_recvfrom"), "{error}");
     }
 }
