@@ -202,3 +202,45 @@ pub fn each_step(
 pub fn whole(rate: f64) -> u64 {
     rate as u64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_were_due_when_the_generator_has_them() {
+        let cell = Cell {
+            index: 0,
+            round: 0,
+            policy: "p".to_owned(),
+            load: 0,
+            guest: "lc".to_owned(),
+        };
+        let window = |from: f64, to: f64, rate, first| Window {
+            from,
+            to,
+            rate,
+            answers: 0.0,
+            first,
+        };
+        // The second step has the first's rate, and ends within a second.
+        let windows = vec![
+            window(57.0, 58.0, 400.0, true),
+            window(58.0, 59.0, 400.0, false),
+            window(59.0, 59.5, 400.0, true),
+            window(59.5, 60.5, 900.0, true),
+        ];
+        let told = Told {
+            cell,
+            windows,
+            samples: Vec::new(),
+            seed: 7,
+        };
+        let plan = Plan::parse("400x2,400x0.5,900x1").expect("a plan");
+        let wanted: Vec<f64> = Schedule::new(plan, 7, 0)
+            .map(|arrival| 57.0 + arrival.intended_ns as f64 / 1e9)
+            .collect();
+        assert!(wanted.len() > 1500);
+        assert_eq!(due(&told).expect("a plan"), wanted);
+    }
+}

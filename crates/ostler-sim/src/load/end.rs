@@ -355,5 +355,14 @@ mod tests {
             seconds += u64::from(first);
         }
         assert!((160..240).contains(&seconds), "{seconds} of 400");
+        // Whatever was asked before.
+        let mut other = End::new(1);
+        for second in (0..400)
+            .rev()
+            .step_by(7)
+            .map(|second| Nanos(second * SECOND))
+        {
+            assert_eq!(other.receives(second), end.receives(second));
+        }
     }
 }

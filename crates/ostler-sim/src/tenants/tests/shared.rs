@@ -307,6 +307,38 @@ fn a_client_sends_all_that_is_due_and_then_reads_all_that_has_come() {
     }
 }
 
+/// Two requests due 60 us apart, each answered 40 us after it has left: where the thread isn't on the core that receives, what interrupts it for the first that it has sent is before the second, and the first
+/// answer has come by then.
+#[test]
+fn what_a_client_has_sent_interrupts_its_thread_where_it_does_not_receive() {
+    let us = Nanos::from_micros;
+    let costs = Costs {
+        end: crate::load::end::EndCosts {
+            send: us(100),
+            told: us(50),
+            ..crate::load::end::EndCosts::default()
+        },
+        ..free()
+    };
+    let mean = |seed| {
+        let load = LoadSpec {
+            depth: Some(1),
+            start: Nanos::from_millis(1),
+            ..load(&[0], 1e6 / 60.0, 0.000_13, Arrivals::Even)
+        };
+        let guests = vec![guest(1, 1, serve(1, Time::Fixed(SERVICE)))];
+        let mut world = world(guests, vec![load], costs, seed);
+        world.run(Nanos::from_millis(10));
+        let books = &world.work.inner.clients[0].books;
+        assert_eq!((books.sent, books.answered), (2, 2));
+        // A core does nothing in less than a nanosecond.
+        format!("{:.1}", books.latency().expect("answers").mean)
+    };
+    let means: std::collections::BTreeSet<String> = (1..=12).map(mean).collect();
+    let of = |first, second| format!("{:.1}", f64::midpoint(first, second));
+    assert_eq!(means, [of(200.0, 180.0), of(150.0, 240.0)].into());
+}
+
 /// Of requests half a service apart the second and third come while the vCPU runs. What that takes of it is in none that sleeps.
 #[test]
 fn an_interrupt_takes_more_of_a_vcpu_that_runs() {

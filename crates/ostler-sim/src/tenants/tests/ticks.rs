@@ -276,3 +276,23 @@ fn a_vcpu_that_is_not_used_is_woken_to_balance() {
     let wait = balances(8, Nanos::from_micros(100));
     assert!(wait > 4 * alone && wait <= 250, "{wait}");
 }
+
+/// Two that kick at the same tick have it balance once.
+#[test]
+fn a_vcpu_that_has_been_kicked_is_not_kicked_again_before_it_has_balanced() {
+    let tick = Nanos::from_millis(4);
+    let guests = vec![guest(3, 1, serve(1, Time::Fixed(SERVICE)))];
+    let mut world = ticking(guests, Vec::new(), Nanos::ZERO);
+    world.run(Nanos::from_millis(50));
+    world.act(|tenants, now, _| {
+        let guest = &mut tenants.guests[0];
+        guest.fades = now;
+        guest.vcpus[0].ticks = true;
+        assert_eq!(guest.kicks(0, now, tick), Some(1), "another that is idle");
+        assert_eq!(guest.kicks(0, now, tick), None, "once a tick");
+        let exit = (Nanos(1), crate::guest::Then::Nothing);
+        guest.vcpus[1].exits.push_back(exit);
+        guest.fades = now;
+        assert_eq!(guest.kicks(2, now, tick), None, "it is on its way");
+    });
+}
