@@ -92,6 +92,8 @@ pub struct Costs {
     pub lock_spin: Nanos,
     /// A message through a guest's softirq.
     pub guest_rx: Nanos,
+    /// So much later a thread's timer is due than it has asked for.
+    pub timer_slack: Nanos,
     /// What an idle vCPU takes to balance for all that are.
     pub balances: Nanos,
     /// A message's sending in a guest.
@@ -185,6 +187,7 @@ impl Default for Costs {
             ipi: ns(table::IPI),
             lock_spin: Nanos::ZERO,
             guest_rx: ns(table::GUEST_STACK),
+            timer_slack: Nanos::ZERO,
             balances: Nanos::ZERO,
             guest_tx: ns(table::GUEST_STACK),
             request: ns(table::REQUEST),
@@ -289,6 +292,7 @@ impl Costs {
             nginx_packets: PACKETS,
             exit: ns(emulated::DOORBELL),
             guest_rx: ns(emulated::GUEST_RX),
+            timer_slack: ns(emulated::TIMER_SLACK),
             balances: ns(emulated::BALANCES),
             tick: ns(emulated::TICK),
             guest_tick: ns(emulated::GUEST_TICK),

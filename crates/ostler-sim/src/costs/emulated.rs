@@ -38,6 +38,8 @@ costs! {
     REQUEST_NGINX = 59_361.0 Instructions, "bench/sim/src/bin/request.rs stretches: one run of vspace-nginx's E at 200 requests a second (two seconds; d420f31), median of 220 that received one, told a worker and slept, 74,200, less VCPU_WAKE (batches, of batches.toml with nginx instead, has 72,697, mean of 383; 5ac959b); there a worker takes 19,300 instructions to send one and 4700 to receive one, memcached's 20,700 and 6400";
     /// Of memcached's, what a message takes in the guest's softirq, whether that wakes anybody or not.
     GUEST_RX = 11_857.0 Instructions, "bench/sim/src/bin/request.rs stretches, of the run of REQUEST: 57,601 less what a vCPU takes that another woke and that told a worker and slept, 45,744, mean of 1130. (9400 stood here, of those that received something and woke nobody, an acknowledgement most often)";
+    /// So much later a thread's timer is due than it has asked for.
+    TIMER_SLACK = 50_000.0 Nanos, "include/linux/sched.h, task_struct.timer_slack_ns: every thread begins with what init/init_task.c has, 50 us";
     /// What an idle vCPU takes to balance for others, once it is awake.
     BALANCES = 2642.0 Instructions, "docs/sim.md: vCPUs that their guest doesn't use (bench/sim/busy.toml at 1200, 2400 and 3200 requests a second; 43541f1): medians of 19,100, 18,200 and 17,200 from the switch until they sleep, by hand, less an event's tracing, 719, and VCPU_WAKE";
     /// Of it, the exit that tells the device, where its worker isn't at the queue already.

@@ -57,6 +57,7 @@ fn free() -> Costs {
         ipi: Nanos(0),
         lock_spin: Nanos(0),
         guest_rx: Nanos(0),
+        timer_slack: Nanos(0),
         balances: Nanos(0),
         guest_tx: Nanos(0),
         request: Nanos(0),

@@ -14,9 +14,6 @@ use crate::guest::upkeep::Upkeep;
 use crate::guest::{Activity, Phase, Program, Then};
 use crate::work::Effects;
 
-/// So much later a thread's timer is due than it has asked for (init/init_task.c, `timer_slack_ns`).
-const SLACK: Nanos = Nanos::from_micros(50);
-
 impl Tenants {
     /// A thread that sees to what its guest keeps has looked, and sleeps; or it has slept, and looks. So does an agent that answers.
     pub(super) fn keep_up(&mut self, g: u32, task: u32, v: u32, now: Nanos) {
@@ -27,7 +24,7 @@ impl Tenants {
             Program::Upkeep { work, .. } => {
                 let upkeep = guest.upkeep.as_mut().filter(|_| sleeps);
                 let sleeps = upkeep.map_or(Nanos::ZERO, Upkeep::looks);
-                let late = u64::from(sleeps > Nanos::ZERO) * SLACK.0;
+                let late = u64::from(sleeps > Nanos::ZERO) * self.costs.timer_slack.0;
                 (work, Nanos(sleeps.0 + late))
             }
             // All are asked at the same times, however long they take to answer.

@@ -54,6 +54,7 @@ fn a_timer_is_due_later_by_the_slack_that_its_kernel_has() {
         let guest = &mut tenants.guests[0];
         let looks = guest.upkeep.clone().expect("it keeps items").looks();
         guest.tasks[0].phase = crate::guest::Phase::Think;
+        tenants.costs.timer_slack = Nanos::from_micros(50);
         tenants.keep_up(0, 0, 0, now);
         let (_, then) = tenants.guests[0].vcpus[0].exits.back().expect("it sleeps");
         let crate::guest::Then::Timer(0, after) = *then else {
