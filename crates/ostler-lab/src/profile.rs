@@ -2,7 +2,8 @@
 //!
 //! The machine leaves a file for each cell in the run's folder (`machine/time`, `profile`), the host its kernel's symbols in the cell's results. Both
 //! are put together as `results/cell-N/profile.tsv`: instructions on the cores under test, their share of all there, those on other cores, where the steward and
-//! the load are, and the function, from the most on. Lines in parentheses are of code whose functions nobody knows: programs', guests'.
+//! the load are, those of each core under test, as what a core is for is the policy's, and the function, from the most on. Lines in parentheses are of code whose
+//! functions nobody knows: programs', guests'.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -73,7 +74,15 @@ impl<'a> Symbols<'a> {
     }
 }
 
-/// A profile as the machine leaves it, by function: what `kallsyms` says of addresses, and some cores' instructions apart from the others'.
+/// A function's instructions. What is on the cores under test comes first, for the order of lines.
+#[derive(Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Count {
+    here: u64,
+    elsewhere: u64,
+    of_core: Vec<u64>,
+}
+
+/// A profile as the machine leaves it, by function: what `kallsyms` says of addresses, some cores' instructions apart from the others', and each of those by itself.
 ///
 /// # Errors
 ///
@@ -84,8 +93,8 @@ pub fn by_function(
     under_test: &CpuSet,
 ) -> std::result::Result<String, String> {
     let symbols = Symbols::read(kallsyms);
-    // On the cores under test, and on others.
-    let mut functions: HashMap<String, [u64; 2]> = HashMap::new();
+    let cores: Vec<CpuId> = under_test.iter().collect();
+    let mut functions: HashMap<String, Count> = HashMap::new();
     let mut all = 0;
     for (number, line) in counts.lines().enumerate() {
         let bad = || format!("line {} isn't KIND ADDRESS COUNT...: {line}", number + 1);
@@ -93,32 +102,44 @@ pub fn by_function(
         let (Some(kind), Some(address)) = (words.next(), words.next()) else {
             return Err(bad());
         };
-        let mut count = [0; 2];
-        for (core, word) in (0..).zip(words) {
-            let more: u64 = word.parse().map_err(|_| bad())?;
-            count[usize::from(!under_test.contains(CpuId(core)))] += more;
-        }
         let name = if kind == "kernel" {
             let address = u64::from_str_radix(address, 16).map_err(|_| bad())?;
             symbols.function(address).unwrap_or("(unknown)").to_owned()
         } else {
             format!("({kind})")
         };
-        let function = functions.entry(name).or_default();
-        for (sum, more) in function.iter_mut().zip(count) {
-            *sum += more;
+        let function = functions.entry(name).or_insert_with(|| Count {
+            of_core: vec![0; cores.len()],
+            ..Count::default()
+        });
+        for (core, word) in (0..).zip(words) {
+            let more: u64 = word.parse().map_err(|_| bad())?;
+            if let Ok(tested) = cores.binary_search(&CpuId(core)) {
+                function.of_core[tested] += more;
+                function.here += more;
+                all += more;
+            } else {
+                function.elsewhere += more;
+            }
         }
-        all += count[0];
     }
     let mut sorted: Vec<_> = functions.into_iter().collect();
-    sorted.retain(|(_, count)| *count != [0; 2]);
+    sorted.retain(|(_, count)| count.here + count.elsewhere > 0);
     sorted.sort_by(|(a, n), (b, m)| m.cmp(n).then(a.cmp(b)));
-    let mut text = "instructions\tshare\ton_other_cores\tfunction\tmodule\n".to_owned();
-    for (name, [here, elsewhere]) in sorted {
+    let mut text = "instructions\tshare\ton_other_cores".to_owned();
+    // Writing to a string can't fail.
+    for core in &cores {
+        let _ = write!(text, "\tcore_{}", core.0);
+    }
+    text.push_str("\tfunction\tmodule\n");
+    for (name, count) in sorted {
         #[expect(clippy::cast_precision_loss, reason = "a share of six digits")]
-        let share = here as f64 / all.max(1) as f64;
-        // Writing to a string can't fail.
-        let _ = writeln!(text, "{here}\t{share:.6}\t{elsewhere}\t{name}");
+        let share = count.here as f64 / all.max(1) as f64;
+        let _ = write!(text, "{}\t{share:.6}\t{}", count.here, count.elsewhere);
+        for of_core in &count.of_core {
+            let _ = write!(text, "\t{of_core}");
+        }
+        let _ = writeln!(text, "\t{name}");
     }
     Ok(text)
 }
@@ -138,13 +159,13 @@ mod tests {
         let under_test: CpuSet = [CpuId(0), CpuId(2)].into_iter().collect();
         let told = by_function(counts, KALLSYMS, &under_test).unwrap();
         let expected = [
-            "instructions\tshare\ton_other_cores\tfunction\tmodule",
-            "50\t0.500000\t8\t(user)",
-            "25\t0.250000\t0\t(guest-user)",
-            "10\t0.100000\t0\t_text",
-            "7\t0.070000\t2\tschedule",
-            "7\t0.070000\t0\tsvm_vcpu_run\t[kvm_amd]",
-            "1\t0.010000\t0\t(unknown)",
+            "instructions\tshare\ton_other_cores\tcore_0\tcore_2\tfunction\tmodule",
+            "50\t0.500000\t8\t30\t20\t(user)",
+            "25\t0.250000\t0\t25\t0\t(guest-user)",
+            "10\t0.100000\t0\t5\t5\t_text",
+            "7\t0.070000\t2\t5\t2\tschedule",
+            "7\t0.070000\t0\t7\t0\tsvm_vcpu_run\t[kvm_amd]",
+            "1\t0.010000\t0\t1\t0\t(unknown)",
         ];
         assert_eq!(told.lines().collect::<Vec<_>>(), expected);
         for bad in ["kernel", "kernel xyz 1", "user - many", "user"] {
@@ -174,7 +195,7 @@ mod tests {
         for n in 0..2 {
             let told = std::fs::read_to_string(cell(n).join(PROFILE)).unwrap();
             assert!(
-                told.contains(&format!("\n{}\t1.000000\t5\t(user)\n", n + 1)),
+                told.contains(&format!("\n{0}\t1.000000\t5\t{0}\t(user)\n", n + 1)),
                 "{told}"
             );
             assert!(!cell(n).join(SYMBOLS).exists());

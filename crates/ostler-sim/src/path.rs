@@ -474,14 +474,14 @@ mod tests {
         assert!(lab.answered.0 + lab.guest_rx.0 + lab.guest_tx.0 < lab.request.0);
         // Means of stretches of a worker that a vCPU has woken, by how many messages it sends, one by one, and whether it wakes a vCPU (bench/sim/batches.toml, 900 requests a second; 43541f1).
         for (messages, wakes, mean) in [
-            (1, false, 16_050),
-            (2, false, 25_462),
-            (3, false, 34_404),
-            (4, false, 40_201),
-            (1, true, 18_666),
-            (2, true, 27_529),
-            (3, true, 35_090),
-            (4, true, 43_204),
+            (1, false, 14_461),
+            (2, false, 23_029),
+            (3, false, 31_106),
+            (4, false, 35_898),
+            (1, true, 16_833),
+            (2, true, 24_624),
+            (3, true, 31_402),
+            (4, true, 38_599),
         ] {
             let each = lab.vhost_take.0 + lab.vhost_tx.0 + lab.vhost_sent.0 + lab.vhost_flush.0;
             let once = lab.vhost_sleep.0 + switch + lab.vhost_done.0;

@@ -24,7 +24,10 @@
 //!
 //! `received RUN...` tells what a worker takes to have its guest receive: once, for each packet, to interrupt the guest, and to wake its vCPU, of runs traced as for `stretches`, with interrupts and softirqs.
 //!
-//! `events RUN... --beside RUN` finds what an event takes that is traced, one of an interrupt or a softirq and any other: what the cores of queues are busier by than in a run of the same scenario that isn't traced.
+//! `events RUN... --beside RUN` finds what an event takes that is traced, one of an interrupt or a softirq and any other: instructions of functions that a run which isn't traced never has, of runs with profiles (`--profile`).
+//!
+//! `shares RUN...` tells where time of the cores of vCPUs and of queues goes, by policy and rate, of what the steward recorded: nobody is held up by being counted so, and simulated runs that were kept
+//! (`ostler sim SCENARIO --events RUN/events.jsonl --records RUN/results`) are read likewise.
 //!
 //! `waits RUN...` tells how long the guest's vCPUs and workers waited for a core for an answer, of the same seconds, by policy, rate and round: of a run of the lab, or of a simulated one
 //! that was kept like one (`ostler sim SCENARIO --events RUN/events.jsonl --records RUN/results`).
@@ -50,27 +53,32 @@ mod polls;
 mod received;
 #[path = "../runs.rs"]
 mod runs;
+#[path = "../shares.rs"]
+mod shares;
 #[path = "../stretches.rs"]
 mod stretches;
 #[path = "../tails.rs"]
 mod tails;
 #[path = "../timers.rs"]
 mod timers;
+#[path = "../traced.rs"]
+mod traced;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
-use ostler_model::{CpuSet, Ring};
+use ostler_model::Ring;
 use ostler_record::{Period, Reader, Wall};
 use ostler_sim::costs::emulated;
 
-use cells::{Taken, Window, due, each_step, threads, told, whole};
+use cells::{Taken, Told, Window, due, each_step, threads, told, whole};
 use fit::{Fit, fit};
 use overhead::Overhead;
+use shares::Shares;
 use tails::Kind;
 
 #[derive(Parser)]
@@ -132,6 +140,12 @@ enum Args {
         #[arg(required = true)]
         runs: Vec<PathBuf>,
     },
+    /// Where time of the cores of vCPUs and of queues goes, from what the steward of runs recorded.
+    Shares {
+        /// Their folders, with records.
+        #[arg(required = true)]
+        runs: Vec<PathBuf>,
+    },
     /// What a guest's vCPUs take to answer the steward, from traced runs of the lab in which little else is asked of it.
     Asks {
         /// Their folders.
@@ -144,12 +158,12 @@ enum Args {
         #[arg(required = true)]
         runs: Vec<PathBuf>,
     },
-    /// What a traced event takes, from runs of the lab of one scenario that were traced differently.
+    /// What a traced event takes, from runs of the lab that were traced and profiled.
     Events {
         /// Their folders.
         #[arg(required = true)]
         runs: Vec<PathBuf>,
-        /// Those that weren't traced.
+        /// Those that were profiled only.
         #[arg(long, required = true)]
         beside: Vec<PathBuf>,
     },
@@ -179,6 +193,7 @@ fn main() -> Result<()> {
         Args::Asks { runs } => tell_asks(&runs),
         Args::Received { runs } => tell_received(&runs),
         Args::Events { runs, beside } => tell_events(&runs, &beside),
+        Args::Shares { runs } => tell_shares(&runs),
         Args::Waits { runs } => waits(&runs),
         Args::Loads { files } => loads(&files),
     }
@@ -272,84 +287,39 @@ fn within(period: &Period, window: &Window) -> bool {
     (window.from..window.to).contains(&middle)
 }
 
-/// The cores that queues had to themselves in a second, and how long these were busy; `None` where they had none, or where the record lacks some of it.
-fn queues_busy(periods: &[Period], window: &Window) -> Option<(CpuSet, f64)> {
-    let (mut cores, mut busy, mut covered) = (None, 0.0, 0.0);
-    let mut before: Option<&Period> = None;
-    for period in periods {
-        // A snapshot is of the time in which the plan before it was in force.
-        let plan = before.replace(period).map(|before| &before.plan);
-        if !within(period, window) {
-            continue;
-        }
-        let groups = &plan?.groups;
-        if groups.shared || groups.nq.is_empty() || cores.as_ref().is_some_and(|c| *c != groups.nq)
-        {
-            return None;
-        }
-        cores = Some(groups.nq);
-        let cpus = &period.snapshot.cpus;
-        let own = cpus.iter().filter(|cpu| groups.nq.contains(cpu.cpu));
-        busy += own.map(|cpu| cpu.busy.as_secs_f64()).sum::<f64>();
-        covered += period.snapshot.interval.as_secs_f64();
-    }
-    let whole = window.to - window.from;
-    (covered > 0.85 * whole).then_some((cores?, busy * whole / covered))
-}
-
 fn tell_events(runs: &[PathBuf], beside: &[PathBuf]) -> Result<()> {
-    let all: Vec<PathBuf> = runs.iter().chain(beside).cloned().collect();
-    let (ns, _) = host(&all)?;
-    let mut plain: BTreeMap<(u64, String), Vec<f64>> = BTreeMap::new();
+    let cells = |run: &PathBuf| -> Result<Vec<(PathBuf, f64)>> {
+        let folder = |index: u32| run.join(format!("results/cell-{index}"));
+        let told = told(&run.join("events.jsonl"))?.into_iter();
+        let ends = |told: &Told| told.windows.last().map_or(0.0, |last| last.to);
+        Ok(told
+            .map(|told| (folder(told.cell.index), ends(&told)))
+            .collect())
+    };
+    let mut plain = BTreeSet::new();
+    for run in beside {
+        for (cell, _) in cells(run)? {
+            plain.extend(traced::profile(&cell.join("profile.tsv"))?.1.into_keys());
+        }
+    }
     let mut rows = Vec::new();
-    for (run, traced) in beside
-        .iter()
-        .map(|run| (run, false))
-        .chain(runs.iter().map(|run| (run, true)))
-    {
-        for told in told(&run.join("events.jsonl"))? {
-            let Some(periods) = periods(run, told.cell.index)? else {
-                continue;
-            };
-            let trace = run.join(format!("results/cell-{}/trace.txt", told.cell.index));
-            let mut lines = overhead::Written::new();
-            if traced {
-                let file = File::open(&trace)
-                    .with_context(|| format!("could not read {}", trace.display()))?;
-                lines = overhead::written(BufReader::new(file).lines())?;
-            }
-            for window in told.windows.iter().filter(|window| !window.first) {
-                let Some((cores, busy)) = queues_busy(&periods, window) else {
-                    continue;
-                };
-                let key = (whole(window.rate), told.cell.policy.clone());
-                if !traced {
-                    plain.entry(key).or_default().push(busy);
-                    continue;
-                }
-                let Some(before) = plain.get(&key) else {
-                    continue;
-                };
-                let within = window.from..window.to;
-                let counts = cores
-                    .iter()
-                    .map(|cpu| overhead::count(&lines, cpu.0, &within));
-                let Some(counts) = counts.collect::<Option<Vec<_>>>() else {
-                    continue;
-                };
-                let sum = |kind: usize| counts.iter().map(|count| count[kind]).sum::<f64>();
-                let more = busy - before.iter().sum::<f64>() / before.len() as f64;
-                rows.push(([sum(1), sum(0)], more));
-            }
+    for run in runs {
+        for (cell, until) in cells(run)? {
+            let profile = traced::profile(&cell.join("profile.tsv"))?;
+            let trace = cell.join("trace.txt");
+            let file = File::open(&trace)
+                .with_context(|| format!("could not read {}", trace.display()))?;
+            let more = traced::rows(BufReader::new(file), until, &profile, &plain);
+            rows.extend(more.with_context(|| trace.display().to_string())?);
         }
     }
     let fit = fit(&rows).context(
-        "events can't be told apart; name runs with different ones, and one without any of the same rates and policies",
+        "events can't be told apart; name runs of which cores have different ones, and one that wasn't traced",
     )?;
     let names = ["an event of an interrupt or a softirq", "any other"];
     println!(
         "{}",
-        say(&fit, names, ns, &format!("{} seconds", rows.len()))
+        say(&fit, names, 1e9, &format!("{} cores", rows.len()))
     );
     Ok(())
 }
@@ -613,6 +583,27 @@ fn tell_batches(runs: &[PathBuf], nic: &str) -> Result<()> {
         "too little is sent to tell what a message takes; name runs of `bench/sim/batches.toml` that were traced as for `stretches`"
     );
     batches::say("all", &all, ns);
+    Ok(())
+}
+
+fn tell_shares(runs: &[PathBuf]) -> Result<()> {
+    for run in runs {
+        for told in told(&run.join("events.jsonl"))? {
+            let record = run.join(format!("results/cell-{}/record.db", told.cell.index));
+            if !record.exists() {
+                // There was no steward.
+                continue;
+            }
+            let steps = told
+                .windows
+                .chunk_by(|one, next| !next.first && whole(one.rate) == whole(next.rate));
+            for step in steps {
+                let shares = Shares::of(&record, &told.cell.guest, step)?;
+                let (policy, rate) = (&told.cell.policy, step[0].rate);
+                print!("{}, {policy}, {rate} a second:\n{shares}", run.display());
+            }
+        }
+    }
     Ok(())
 }
 

@@ -69,6 +69,22 @@ impl CoreTime {
     }
 }
 
+/// In what a core's interrupts differ to who counts them by their handlers, as the steward does, from what they take, ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Handled {
+    /// Counts as idle: the way there and back of a device's that came into the idle loop.
+    pub unseen: u64,
+    /// Counts as an interrupt: what of waking up is in the handler by which another core's thread has somebody woken here.
+    pub woken: u64,
+}
+
+impl Handled {
+    /// What who counts handlers has of so much in interrupts, or of all that is not idle.
+    pub fn seen(self, took: u64) -> u64 {
+        (took + self.woken).saturating_sub(self.unseen)
+    }
+}
+
 /// A core. What each event of its asks for is in the first two cache lines of seven, in this order.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
@@ -117,6 +133,7 @@ pub(super) struct Core {
     /// What interrupts took of threads that are charged for it, ns.
     pub held: u64,
     pub time: CoreTime,
+    pub handled: Handled,
     /// What waits, the first of each with what is left of it.
     pub hard: VecDeque<Interrupt>,
     pub soft: VecDeque<Interrupt>,
@@ -151,6 +168,7 @@ impl Core {
             doing: Doing::Idle((IDLE_STATES - 1) as u8),
             since: Nanos::ZERO,
             time: CoreTime::default(),
+            handled: Handled::default(),
             taken: Taken::default(),
             used: Taken::default(),
             running: NONE,

@@ -68,6 +68,10 @@ pub struct HostCosts {
     pub missed_tick: u64,
     /// What an interrupt takes of a vCPU that it brings out of its guest, beyond what it takes of any core.
     pub interrupt_exit: u64,
+    /// What of a device's interrupt is before and after its handler.
+    pub unseen: u64,
+    /// What of waking up is in the handler of the interrupt that another core's thread has it by.
+    pub woken: u64,
     /// From a guest's tick to the end of the exit by which it sets the next.
     pub tick_exit: u64,
     /// What others take beyond a switch by the boost scheduler.
@@ -146,6 +150,14 @@ impl HostCosts {
             interrupt_exit: match kernel {
                 Kernel::Linux6_12 => 0,
                 Kernel::Linux7_3 => time(emulated::INTERRUPT_EXIT),
+            },
+            unseen: match kernel {
+                Kernel::Linux6_12 => 0,
+                Kernel::Linux7_3 => time(emulated::HARDIRQ) - time(emulated::HANDLER),
+            },
+            woken: match kernel {
+                Kernel::Linux6_12 => 0,
+                Kernel::Linux7_3 => time(emulated::WOKEN),
             },
             tick_exit: match kernel {
                 Kernel::Linux6_12 => 0,

@@ -98,6 +98,9 @@ impl Host {
         let core = &mut self.cores[cpu as usize];
         core.deferred = false;
         if let Some(done) = core.hard.pop_front() {
+            if done.kind == Kind::Device && core.running == NONE && core.round == 0 {
+                core.handled.unseen += self.costs.unseen;
+            }
             was_interrupted(cpu, done.token, scene);
         }
         self.proceed(cpu, scene);

@@ -59,7 +59,7 @@ use std::collections::VecDeque;
 
 use ostler_model::{CpuId, CpuSet, Nanos, Topology};
 
-pub use self::core::{CoreTime, Doing};
+pub use self::core::{CoreTime, Doing, Handled};
 pub use self::costs::{HostCosts, IDLE_STATES, Kernel};
 pub use self::thread::{GroupId, Spawn, State, ThreadTime};
 pub use self::view::View;

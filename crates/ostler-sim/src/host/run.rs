@@ -191,7 +191,14 @@ impl Host {
         self.reckon(cpu, now);
         match self.cores[cpu as usize].doing {
             Doing::Idle(_) => {}
-            Doing::Waking(_) | Doing::Rising => self.proceed(cpu, scene),
+            Doing::Waking(_) => {
+                let core = &mut self.cores[cpu as usize];
+                if core.hard.is_empty() && core.soft.is_empty() {
+                    core.handled.woken += self.costs.woken;
+                }
+                self.proceed(cpu, scene);
+            }
+            Doing::Rising => self.proceed(cpu, scene),
             Doing::Hard => self.end_hard(cpu, scene),
             Doing::Soft => self.end_soft(cpu, scene),
             Doing::Thread => {

@@ -2,7 +2,7 @@
 
 use ostler_model::{CpuId, CpuSet, GuestBoost, GuestId, Nanos};
 
-use super::core::{CoreTime, Doing};
+use super::core::{CoreTime, Doing, Handled};
 use super::fair::NONE;
 use super::thread::{GroupId, State, ThreadTime};
 use super::{Counters, Host};
@@ -48,6 +48,11 @@ impl View<'_> {
             self.now.0 - core.since.0,
         );
         time
+    }
+
+    /// What of that is something else to who counts interrupts by their handlers.
+    pub fn handled(&self, cpu: CpuId) -> Handled {
+        self.host.cores[cpu.0 as usize].handled
     }
 
     /// What a core does.

@@ -18,15 +18,15 @@ mod sense;
 use std::sync::Arc;
 
 use ostler_model::{
-    AgentHealth, AgentState, CpuId, CpuSet, Facts, GuestId, Intent, LatencyView, Nanos, Plan,
-    Reason, Ring, Snapshot, State,
+    ActMode, AgentHealth, AgentState, CpuId, CpuSet, Facts, GuestId, Intent, LatencyView, Nanos,
+    Plan, Reason, Ring, Snapshot, State,
 };
 use ostler_policy::decide;
 use ostler_record::{Cost, Period, Wall};
 
 pub use house::house;
 
-use crate::host::{CoreTime, Counters, GroupId, ThreadTime};
+use crate::host::{CoreTime, Counters, GroupId, Handled, ThreadTime};
 use crate::random::Stream;
 use crate::work::{Effects, ThreadId, Work};
 use crate::world::{World, WorldError};
@@ -128,7 +128,7 @@ pub struct Steward {
     seed: u64,
     seq: u64,
     at: Nanos,
-    cores: Vec<CoreTime>,
+    cores: Vec<(CoreTime, Handled)>,
     threads: Vec<ThreadTime>,
     /// How often each of a NIC's rings had interrupted by then: of receive rings and of transmit rings.
     irqs: Vec<[Vec<u64>; 2]>,
@@ -141,8 +141,14 @@ pub struct Steward {
 }
 
 impl Steward {
-    /// Of a host. The numbers of its NICs with [`Steered`] are their places in its facts.
-    pub fn new(facts: Facts, intent: Intent, mut guests: Vec<StewardGuest>, seed: u64) -> Steward {
+    /// Of a host. The numbers of its NICs with [`Steered`] are their places in its facts. It acts, whatever is intended, as the lab's does (`ostler run --act`).
+    pub fn new(
+        facts: Facts,
+        mut intent: Intent,
+        mut guests: Vec<StewardGuest>,
+        seed: u64,
+    ) -> Steward {
+        intent.act.mode = ActMode::Act;
         guests.sort_by(|one, other| one.id.cmp(&other.id));
         let irqs = facts
             .nics

@@ -140,15 +140,18 @@ impl Steward {
     fn cores_since(&mut self, view: View<'_>, first: bool) -> Vec<CpuUsage> {
         let online = view.online();
         let last = online.iter().last().map_or(0, |cpu| cpu.0 as usize + 1);
-        self.cores.resize(last, crate::host::CoreTime::default());
+        self.cores.resize_with(last, Default::default);
         let usage = online.iter().map(|cpu| {
-            let time = view.core_time(cpu);
-            let known = std::mem::replace(&mut self.cores[cpu.0 as usize], time);
-            let since = |new: u64, old: u64| Nanos(if first { 0 } else { new - old });
+            let now = (view.core_time(cpu), view.handled(cpu));
+            let before = std::mem::replace(&mut self.cores[cpu.0 as usize], now);
+            let ((time, handled), (known, handled_before)) = (now, before);
+            // An interrupt that is going on is known to be unseen in part only when it is over.
+            let since = |new: u64, old: u64| Nanos(if first { 0 } else { new.saturating_sub(old) });
+            let seen = |new: u64, old: u64| since(handled.seen(new), handled_before.seen(old));
             CpuUsage {
                 cpu,
-                busy: since(time.busy(), known.busy()),
-                irq: since(time.hard, known.hard),
+                busy: seen(time.busy(), known.busy()),
+                irq: seen(time.hard, known.hard),
                 softirq: since(time.soft, known.soft),
                 yielding: Some(since(time.yielding, known.yielding)),
             }

@@ -1,7 +1,7 @@
 //! A host of guests that compute and one that sleeps and wakes, under stewards of all kinds.
 
 use ostler_model::{
-    ActMode, BoostSettings, Class, Cpu, GuestMatch, GuestRule, NicFacts, NodeId, PartitionPolicy,
+    BoostSettings, ByThreads, Class, Cpu, GuestMatch, GuestRule, NicFacts, NodeId, PartitionPolicy,
     QueueCount, Topology,
 };
 
@@ -148,7 +148,6 @@ fn intent(policy: PartitionPolicy) -> Intent {
         nics: vec!["eth0".into()],
         ..Intent::default()
     };
-    intent.act.mode = ActMode::Act;
     intent.partition.policy = policy;
     intent
 }
@@ -252,6 +251,29 @@ fn run(world: &mut World<Fakes>, steward: &mut Steward, periods: u64) -> Vec<Tur
         );
     }
     turns
+}
+
+/// What groups need is what their cores were busy for, as their threads are there: nobody intends that here, and nobody needs to.
+#[test]
+fn a_simulated_steward_acts() {
+    for policy in [PartitionPolicy::Energy, PartitionPolicy::Resource] {
+        let (mut world, guests) = world(MILLISECOND / 4);
+        let intent = intent(policy);
+        assert_eq!(intent.act.mode, ostler_model::ActMode::Observe);
+        let turns = run(&mut world, &mut steward(intent, guests), 10);
+        let by_threads = |turn: &Turn| {
+            let told = turn.reasons.iter();
+            told.filter_map(|reason| match reason {
+                Reason::ByThreads { why, .. } => Some(*why),
+                _ => None,
+            })
+            .collect::<Vec<_>>()
+        };
+        // Until cores are shared out nobody has any.
+        let first = turns.iter().flat_map(by_threads);
+        assert!(first.into_iter().all(|why| why == ByThreads::NoCoresYet));
+        assert!(turns[3..].iter().all(|turn| by_threads(turn).is_empty()));
+    }
 }
 
 #[test]

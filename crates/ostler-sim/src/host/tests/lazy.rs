@@ -175,6 +175,62 @@ fn an_interrupt_takes_an_exit_of_a_vcpu_in_its_guest_alone() {
     assert_eq!(did(false, Kind::Softirq), kernel);
 }
 
+/// Who counts interrupts by their handlers sees a part of what a device's takes of a core that has nothing else to do, and all of what it takes of others'; and of a core that is woken from another it
+/// sees the handler that queues the thread.
+#[test]
+fn a_core_without_threads_is_seen_to_be_less_busy_and_one_that_is_woken_more() {
+    let one = topology(1, 1, 1, false);
+    for (habit, kind, within, unseen) in [
+        (None, Kind::Device, false, 100 * 700),
+        (None, Kind::Timer, false, 0),
+        (None, Kind::Device, true, 0),
+        (Some(Habit::Spin), Kind::Device, false, 0),
+    ] {
+        let threads: Vec<_> = habit
+            .map(|habit| (None, all(), habit))
+            .into_iter()
+            .collect();
+        let mut world = world_with(&one, &threads, HostCosts::of(1));
+        (world.host.costs.unseen, world.host.costs.woken) = (700, 300);
+        for ms in 1..=100 {
+            world.run(Nanos(ms * 1_000_000)).unwrap();
+            if within {
+                interrupt(&mut world, 0, Kind::Softirq, 500_000);
+                world.run(Nanos(ms * 1_000_000 + 400_000)).unwrap();
+            }
+            interrupt(&mut world, 0, kind, 1000);
+        }
+        world.run(Nanos(200_000_000)).unwrap();
+        let view = world.host.view(world.now());
+        let (time, handled) = (view.core_time(CpuId(0)), view.handled(CpuId(0)));
+        // The thread woke it once, when it began.
+        let woken = 300 * threads.len() as u64;
+        assert_eq!((handled.unseen, handled.woken), (unseen, woken), "{kind:?}");
+        assert_eq!(time.hard, 100 * 1000);
+        assert_eq!(handled.seen(time.busy()), time.busy() + woken - unseen);
+    }
+    // Two wake each other, each on a core that sleeps.
+    let mut world = beside(Kernel::Linux7_3, true);
+    world.work.acts[2].habit = Habit::Sleeper {
+        work: 0,
+        sleep: SECOND.0,
+    };
+    world.host.costs.woken = 300;
+    world.run(Nanos(50_000_000)).unwrap();
+    let view = world.host.view(world.now());
+    let times: u64 = world.work.acts[..2]
+        .iter()
+        .map(|act| act.delays.len() as u64)
+        .sum();
+    let handled = [0, 1].map(|cpu| view.handled(CpuId(cpu)));
+    let woken: u64 = handled.iter().map(|handled| handled.woken).sum();
+    assert!(
+        times > 50 && woken.abs_diff(300 * times) <= 2 * 300,
+        "{times} {woken}"
+    );
+    assert_eq!(handled[0].seen(1000), 1000 + handled[0].woken);
+}
+
 /// Who answers requests leaves its guest all the time for what it does there.
 #[test]
 fn a_mark_is_seen_within_the_time_that_the_guest_is_stayed_in() {
