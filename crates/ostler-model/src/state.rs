@@ -290,6 +290,12 @@ pub struct Room {
     /// When groups grew, again and again: the first time, and the last. `None` until one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grew: Option<(Nanos, Nanos)>,
+    /// What `p95_over_slo` was when queues' cores were last lent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apart: Option<f64>,
+    /// How many times as long P95 is with queues' cores lent, as it was seen last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub costs: Option<f64>,
 }
 
 /// A group's demand in a period that no later one has exceeded.
