@@ -41,15 +41,22 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Those of a step, without its first 0.3 s, in which what came before is worked off.
+    /// Those of a step of a cell with such a record.
     pub fn of(record: &Path, guest: &str, step: &[Window]) -> Result<Shares> {
+        let periods = Reader::open(record)?
+            .range(Wall::MIN, Wall::MAX)
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Shares::seen(periods.iter(), guest, step))
+    }
+
+    /// Those of a step, without its first 0.3 s, in which what came before is worked off.
+    fn seen<'a>(periods: impl Iterator<Item = &'a Period>, guest: &str, step: &[Window]) -> Shares {
         let mut shares = Shares::default();
         let (Some(first), Some(last)) = (step.first(), step.last()) else {
-            return Ok(shares);
+            return shares;
         };
         let mut groups: Option<Groups> = None;
-        for period in Reader::open(record)?.range(Wall::MIN, Wall::MAX) {
-            let period = period?;
+        for period in periods {
             let at = seconds(period.snapshot.at);
             let began = at - seconds(period.snapshot.interval);
             // The groups in force in a period are those of the decision before.
@@ -57,11 +64,11 @@ impl Shares {
                 && began >= first.from + 0.3
                 && at <= last.to
             {
-                shares.add(&period, groups, guest);
+                shares.add(period, groups, guest);
             }
             groups = Some(period.plan.groups);
         }
-        Ok(shares)
+        shares
     }
 
     fn add(&mut self, period: &Period, groups: &Groups, guest: &str) {
@@ -133,4 +140,57 @@ impl fmt::Display for Shares {
 
 fn seconds(time: Nanos) -> f64 {
     time.0 as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_sim::run::{Meanwhile, Run, Watch};
+    use ostler_sim::scenario;
+
+    use super::*;
+
+    /// A simulated host of two cores for vCPUs and one for queues, at 2400 requests a second: all time is somebody's, and what threads ran is in it.
+    #[test]
+    fn time_of_cores_is_told_apart() {
+        let text = include_str!("../busy.toml");
+        let scenario = scenario::parse(text, Path::new("busy.toml")).expect("a scenario");
+        let watch = Watch {
+            periods: true,
+            ..Watch::default()
+        };
+        let run = Run::new(scenario, 1, watch).expect("a run");
+        let mut periods = Vec::new();
+        run.cell(&run.cells()[0], &mut |what| {
+            if let Meanwhile::Period(period) = what {
+                periods.push(*period);
+            }
+        })
+        .expect("a cell");
+        // It settles for two seconds, and eight are at 400 a second.
+        let window = |from: f64| Window {
+            from,
+            to: from + 1.0,
+            rate: 2400.0,
+            answers: 2400.0,
+            first: false,
+        };
+        let shares = Shares::seen(periods.iter(), "lc", &[window(10.0), window(11.0)]);
+        let near = |is: f64, wanted: f64, by: f64| assert!((is - wanted).abs() < by, "{shares:?}");
+        near(shares.seconds, 1.7, 0.11);
+        near(shares.vcpu.cores, 2.0 * shares.seconds, 1e-9);
+        near(shares.nq.cores, shares.seconds, 1e-9);
+        near(shares.answers, 2400.0 * shares.seconds, 240.0);
+        let threads = shares.nq.busy - shares.nq.irq - shares.nq.softirq;
+        assert!(0.0 < threads && threads < shares.workers && shares.workers < shares.nq.busy);
+        assert!(shares.vcpus < shares.vcpu.busy && shares.vcpu.busy < shares.vcpu.cores);
+        assert!(shares.nq.irq > 0.0 && shares.nq.softirq > shares.nq.irq);
+        let told = shares.to_string();
+        assert!(
+            told.contains("2.00 vCPUs' cores") && told.contains("1.00 queues' cores"),
+            "{told}"
+        );
+        // Another time has none of it.
+        let none = Shares::seen(periods.iter(), "lc", &[window(90.0)]);
+        assert_eq!(none, Shares::default());
+    }
 }
