@@ -11,7 +11,7 @@ const WORLDS: usize = 400;
 const PERIODS: usize = 5;
 /// What came of them when this was written. A change of what is decided changes it, and is to say why; so does a change of what worlds are drawn, by
 /// `ostler_model::testing` or by another version of proptest.
-const DECIDED: u64 = 17_722_124_615_505_601_094;
+const DECIDED: u64 = 9_086_546_542_164_906_244;
 
 /// FNV-1a.
 fn hash(hash: u64, bytes: &[u8]) -> u64 {

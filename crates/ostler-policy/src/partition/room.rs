@@ -33,7 +33,7 @@ const TAKE_BACK_VCPUS: f64 = 0.67;
 /// What P95 is averaged over.
 const MEMORY: Nanos = Nanos::from_secs(1);
 /// What the rate of answers is averaged over.
-const RATE_MEMORY: Nanos = Nanos::from_millis(150);
+const RATE_MEMORY: Nanos = Nanos::from_millis(300);
 /// Within what time a load that is borne may grow to be known as well.
 const GROWTH: Nanos = Nanos::from_secs(10);
 /// How long a load is looked at before anything is lent under it: by then the average is of it.
