@@ -587,6 +587,7 @@ fn tell_batches(runs: &[PathBuf], nic: &str) -> Result<()> {
 }
 
 fn tell_shares(runs: &[PathBuf]) -> Result<()> {
+    let mut any = false;
     for run in runs {
         for told in told(&run.join("events.jsonl"))? {
             let record = run.join(format!("results/cell-{}/record.db", told.cell.index));
@@ -594,6 +595,7 @@ fn tell_shares(runs: &[PathBuf]) -> Result<()> {
                 // There was no steward.
                 continue;
             }
+            any = true;
             let steps = told
                 .windows
                 .chunk_by(|one, next| !next.first && whole(one.rate) == whole(next.rate));
@@ -604,6 +606,10 @@ fn tell_shares(runs: &[PathBuf]) -> Result<()> {
             }
         }
     }
+    anyhow::ensure!(
+        any,
+        "no cell has a record; name runs with a steward, simulated ones that were kept with `--records`"
+    );
     Ok(())
 }
 
