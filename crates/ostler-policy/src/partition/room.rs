@@ -50,6 +50,9 @@ const POSTPONED: Nanos = Nanos::from_secs(5);
 const TRIAL: Nanos = Nanos::from_secs(10);
 const TRIAL_MAX: Nanos = Nanos::from_secs(320);
 
+/// P95 isn't held to be more than so many times as long for what is lent: it came of something else, and records tell no number without end.
+const COSTS_MAX: f64 = 10.0;
+
 /// What is lent by that; vCPUs' leftovers are until somebody was seen to answer.
 pub fn lent(room: Option<Room>) -> Leftovers {
     room.map_or(Leftovers::OfVcpus, |room| room.lent)
@@ -131,13 +134,12 @@ pub fn after(before: Option<Room>, period: Period, now: Nanos) -> Option<Room> {
     let lasted = now.saturating_sub(room.since);
     // By then the average is of the time since, but for what it remembers.
     let settles = lasted >= SETTLE && lasted.saturating_sub(period.interval) < SETTLE;
-    if let Some(apart) = room
-        .apart
-        .filter(|_| room.lent == Leftovers::OfAll && settles)
-    {
+    // Of response times too short to be told nothing is a multiple.
+    let measured = room.apart.filter(|apart| *apart > 0.0);
+    if let Some(apart) = measured.filter(|_| room.lent == Leftovers::OfAll && settles) {
         let remembers = libm::exp(-(lasted.0 as f64) / MEMORY.0 as f64);
         let now = (average - remembers * apart) / (1.0 - remembers);
-        room.costs = Some(now / apart.max(f64::MIN_POSITIVE));
+        room.costs = Some((now / apart).clamp(1.0, COSTS_MAX));
     }
     // What was taken back last is given the time to show.
     let near = match room.lent {
@@ -296,6 +298,23 @@ mod tests {
         assert!(lent[11..100].iter().all(|lent| *lent));
         assert!(lent[103..110].iter().all(|lent| !lent));
         assert!(lent[115..].iter().all(|lent| *lent));
+    }
+
+    /// Response times too short to be told are no measure, and whatever else is measured is a number that a record can tell.
+    #[test]
+    fn what_lending_costs_is_always_a_number() {
+        for (apart, lent) in [(0.0, 0.4), (1e-310, 0.4), (0.3, 0.0), (0.0, 0.0)] {
+            let mut room = None;
+            for at in 1..200 {
+                let all = super::lent(room) == Leftovers::OfAll;
+                let seen = period((Some(if all { lent } else { apart }), 50), false);
+                room = after(room, seen, Nanos(PERIOD.0 * at));
+                let costs = room.and_then(|room| room.costs);
+                let told = costs.is_none_or(|costs| (1.0..=COSTS_MAX).contains(&costs));
+                assert!(told, "{apart}, {lent}: {costs:?}");
+            }
+            assert_eq!(super::lent(room), Leftovers::OfAll, "{apart}, {lent}");
+        }
     }
 
     /// With queues' cores lent not all that is asked for is answered; the rest waits with the client, and response times are good. What more is
